@@ -70,6 +70,12 @@ def test_killed_at_eight_points_of_every_round(method: str) -> None:
     assert slowest <= 10, f"the slowest of 80 took {slowest} s to resume"
 
 
+@pytest.mark.slow
+@pytest.mark.faults
+def test_killed_in_the_middle_of_a_buffer() -> None:
+    check(kills("scaffold + buffered(2)", "random:20"), 20)
+
+
 def test_stopped_by_signals() -> None:
     found = kills("scaffold", "signals:4")
     check(found, 4)

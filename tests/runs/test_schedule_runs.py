@@ -1,14 +1,25 @@
 """Runs with a schedule: settings, resume in the middle of a buffer, columns."""
 
+import json
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
 
 from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from undrift import Local, TensorTask
+from undrift.cli import app
+from undrift.core.client.visit import ClientError
 from undrift.engine.worker.worker import Worker
-from undrift.runs import Config, resume, start
+from undrift.runs import Config, Outcome, replay, resume, start, verify
+from undrift.runs.folder.files import RunError
 from undrift.runs.settings.schema import ConfigError
+from undrift.util.storage.metrics import Metrics
 
 SETTINGS: dict[str, Any] = {**RUN, "method": "scaffold", "rounds": 5, "durations": "log-normal(1, sd=1.5)"}
 
@@ -61,3 +72,113 @@ def test_a_synchronous_run_has_virtual_time(tmp_path: Path) -> None:
     plain = start(Config.build({**SETTINGS, "rounds": 2, "durations": None}), tmp_path / "plain")
     assert timed.summary["accuracy"] == plain.summary["accuracy"]
     assert timed.summary["virtual_seconds"] > 0 and "virtual_seconds" not in plain.summary
+
+
+def network() -> nn.Module:
+    """A network with one hidden layer."""
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def small_task() -> TensorTask:
+    """Six clients with twelve points each."""
+    inputs = torch.randn(72, 6, generator=torch.Generator().manual_seed(0))
+    return TensorTask(network, inputs, inputs[:, :3].argmax(dim=1), list(torch.arange(72).split(12)))
+
+
+def begin(folder: Path, schedule: str | None = "buffered(3)", method: str = "scaffold", cohort: int = 4) -> Outcome:
+    """A run of five steps."""
+    return start(
+        task=small_task(),
+        folder=folder,
+        method=method,
+        rounds=5,
+        cohort=cohort,
+        local=Local(lr=0.05, batch_size=4),
+        durations="log-normal(1, sd=1.5)",
+        **({} if schedule is None else {"schedule": schedule}),
+    )
+
+
+@pytest.mark.parametrize("schedule", ["buffered(3)", "over-selected(1.5)", "asynchronous", None])
+def test_a_run_is_replayed_from_its_arrivals(tmp_path: Path, schedule: str | None) -> None:
+    whole = begin(tmp_path / "run", schedule)
+    rows = Metrics(tmp_path / "run" / "arrivals.jsonl").rows()
+    assert [row["round"] for row in rows] == [1, 2, 3, 4, 5]
+    assert all(one["age"] >= 0 and one["begun"] < one["end"] for row in rows for one in row["arrivals"])
+    found = replay(tmp_path / "run", task=small_task())
+    assert found.same and found.sha256 == whole.sha256 and found.steps == 5
+    assert found.uploads == sum(one["result"] == "accepted" for row in rows for one in row["arrivals"])
+    checked = verify(tmp_path / "run")
+    assert checked.intact and checked.steps == 5
+
+
+def test_replay_on_the_command_line(tmp_path: Path) -> None:
+    folder, task = tmp_path / "run", "undrift.testing.blobs:blobs"
+    whole = start(task=task, folder=folder, method="fedbuff(2)", rounds=2, cohort=3)
+    result = CliRunner().invoke(app, ["replay", str(folder)])
+    assert result.exit_code == 0 and f"2 steps, 4 uploads  sha256 {whole.sha256[:16]}" in result.stdout, result.output
+    text = (folder / "arrivals.jsonl").read_text()
+    (folder / "arrivals.jsonl").write_text(text.replace('"sha256": "', '"sha256": "0'))
+    result = CliRunner().invoke(app, ["replay", str(folder), "--json"])
+    assert result.exit_code == 1 and json.loads(result.stdout)["differs"] == 1
+    result = CliRunner().invoke(app, ["replay", str(folder), "--workers", "2"])
+    assert result.exit_code == 2 and "the local engine has one" in result.output
+
+
+def test_a_trace_that_was_changed_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    begin(folder)
+    before = (folder / "arrivals.jsonl").read_text().splitlines()
+    row = json.loads(before[2])
+    row["arrivals"].pop()
+    (folder / "arrivals.jsonl").write_text("\n".join([*before[:2], json.dumps(row), *before[3:]]) + "\n")
+    assert "arrivals.jsonl: steps are missing that audit.jsonl has committed" in verify(folder).problems[0]
+    assert replay(folder / "arrivals.jsonl", task=small_task()).differs == 3
+    (folder / "arrivals.jsonl").unlink()
+    assert not verify(folder).intact
+    with pytest.raises(RunError, match="no trace of arrivals"):
+        replay(folder)
+
+
+def test_a_failed_task_is_not_trained_in_the_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train, calls = Worker._train, 0
+
+    def fail(self: Worker, *arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls % 4 == 1:
+            raise ClientError("the disk of the client is full")
+        return train(self, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Worker, "_train", fail)
+        whole = begin(tmp_path / "run", "buffered(4)", cohort=5)
+    rows = Metrics(tmp_path / "run" / "arrivals.jsonl").rows()
+    assert sum(one["result"] == "failed" for row in rows for one in row["arrivals"]) == 5
+    assert replay(tmp_path / "run", task=small_task()).sha256 == whole.sha256
+
+
+def test_stops_at_random_moments_end_with_the_same_hash_and_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, random, serve = begin(tmp_path / "whole"), Random(0), Worker.serve
+    trace = (tmp_path / "whole" / "arrivals.jsonl").read_bytes()
+    for number in range(10):
+        folder, left, stops = tmp_path / str(number), random.randrange(1, 12), 0
+
+        def stop(self: Worker, *arguments: Any) -> Any:
+            nonlocal left, stops
+            left -= 1
+            if left == 0:
+                left, stops = random.randrange(3, 12), stops + 1
+                raise KeyboardInterrupt
+            return serve(self, *arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Worker, "serve", stop)
+            ended = None
+            while ended is None:
+                with suppress(KeyboardInterrupt):
+                    there = (folder / "config.toml").is_file()
+                    ended = resume(folder, task=small_task()) if there else begin(folder)
+        assert stops and ended.sha256 == whole.sha256 and (folder / "arrivals.jsonl").read_bytes() == trace

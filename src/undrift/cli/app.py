@@ -29,7 +29,7 @@ GROUPS = {
     "Compare": ("compare", "tune", "paper"),
     "Look": ("report", "figure", "lens"),
     "Deploy": ("export", "predict", "new"),
-    "Check": ("doctor", "plan", "verify", "audit"),
+    "Check": ("doctor", "plan", "verify", "replay", "audit"),
 }
 """The commands as `undrift --help` shows them."""
 

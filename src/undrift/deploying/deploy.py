@@ -229,7 +229,7 @@ def _train(
         first = simulation.start()
         kept, latest = reopen(run, setup, first)
         state = first if latest is None else latest
-        run.metrics.rewind(state.round)
+        run.rewind(state.round)
         if latest is None:  # a start that is killed in its first round resumes from the same weights
             run.commit(kept, first, clients=0)
         measure = Measure(setup, simulation)

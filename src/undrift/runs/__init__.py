@@ -4,6 +4,7 @@ from undrift.runs.folder.backup import backup, restore
 from undrift.runs.folder.verify import Verified, verify
 from undrift.runs.loop.leaving import unlearn, withdraw
 from undrift.runs.loop.privacy_audit import audit_run, audit_simulation
+from undrift.runs.loop.replay import Replayed, replay
 from undrift.runs.loop.run import resume, start
 from undrift.runs.reading.export import export
 from undrift.runs.reading.loaded_model import LoadedModel, load_model
@@ -17,6 +18,7 @@ __all__ = [
     "ConfigError",
     "LoadedModel",
     "Outcome",
+    "Replayed",
     "SavedRun",
     "Verified",
     "audit_run",
@@ -26,6 +28,7 @@ __all__ = [
     "load_model",
     "load_run",
     "look",
+    "replay",
     "restore",
     "resume",
     "start",

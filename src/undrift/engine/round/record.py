@@ -9,6 +9,7 @@ from undrift.core.method.aggregation import Summing
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.records.rejection import Rejection
 from undrift.core.records.report import Reported, is_declared, sound, spread
+from undrift.engine.round.arrivals import TaskOutcome
 from undrift.engine.round.quarantine import Sentence
 from undrift.engine.round.scheduler import StepPlan
 from undrift.engine.worker.partial_sum import Partial, Visit
@@ -30,7 +31,8 @@ class Record:
         quarantined: the clients whose quarantine begins after this round, sorted.
         nodes: the node of each client, where clients are on nodes.
         summed: after a secure sum, sums over the accepted clients of their numbers, which `visits` then does not have.
-        plan: who began and arrived when, in a run with virtual time.
+        plan: who began and arrived when, in a run with a clock.
+        outcomes: of the tasks that arrived, by their numbers: see `undrift.engine.round.arrivals`.
     """
 
     round: int
@@ -44,6 +46,7 @@ class Record:
     nodes: Mapping[int, int] = field(default_factory=dict, hash=False)
     summed: Mapping[str, float] = field(default_factory=dict, hash=False)
     plan: StepPlan | None = None
+    outcomes: Mapping[int, TaskOutcome] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(cls, round: int, partial: Partial, reported: Reported, **others: Any) -> Self:

@@ -51,6 +51,8 @@ class StepPlan(NamedTuple):
         flying: the tasks that are in flight after the step, in the order in which they began.
         time: of the step, in nanoseconds.
         started: how many tasks have begun so far.
+        keys: of a step that is replayed, the number under which the state of each accepted task is stored; the other
+            tasks that arrived are not trained.
     """
 
     arrived: tuple[TaskInFlight, ...]
@@ -59,6 +61,23 @@ class StepPlan(NamedTuple):
     flying: tuple[TaskInFlight, ...]
     time: int
     started: int
+    keys: Mapping[int, int] | None = None
+
+    def numbered(self, round: int, visits: int) -> list[tuple[TaskInFlight, int, int]]:
+        """The tasks to train for the step, each with how often its client arrived before, and the number of its state.
+
+        Args:
+            round: of the step.
+            visits: how often one client may arrive in a step, at most.
+        """
+        seen, found = Counter[int](), list[tuple[TaskInFlight, int, int]]()
+        for task in self.arrived:
+            if self.keys is None or task.number in self.keys:
+                wave = seen[task.client]
+                key = round * visits + wave if self.keys is None else self.keys[task.number]
+                found.append((task, wave, key))
+                seen[task.client] += 1
+        return found
 
     def groups(self, sent: Mapping[int, Broadcast], round: int, visits: int) -> list[list[VersionGroup]]:
         """The tasks to train for the step, one list after the other: no client is in a list twice.
@@ -68,13 +87,12 @@ class StepPlan(NamedTuple):
             round: of the step.
             visits: how often one client may arrive in a step, at most.
         """
-        seen, found = Counter[int](), dict[tuple[int, int, int], list[TaskInFlight]]()
-        for task in self.arrived:
-            found.setdefault((seen[task.client], task.version, task.turn), []).append(task)
-            seen[task.client] += 1
-        waves: list[list[VersionGroup]] = [[] for _ in range(max(seen.values(), default=0))]
-        for (wave, version, turn), tasks in sorted(found.items()):
-            timing = Timing(round - version, turn, round * visits + wave)
+        found = dict[tuple[int, int, int, int], list[TaskInFlight]]()
+        for task, wave, key in self.numbered(round, visits):
+            found.setdefault((wave, task.version, task.turn, key), []).append(task)
+        waves: list[list[VersionGroup]] = [[] for _ in range(1 + max((wave for wave, *_ in found), default=-1))]
+        for (wave, version, turn, key), tasks in sorted(found.items()):
+            timing = Timing(round - version, turn, key)
             waves[wave].append(VersionGroup(sent[version], [task.client for task in sorted(tasks)], timing))
         return waves
 

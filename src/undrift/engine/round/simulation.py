@@ -34,6 +34,7 @@ from undrift.engine.round.arguments import (
     read_method,
     whole_number,
 )
+from undrift.engine.round.arrivals import TaskOutcome, outcomes
 from undrift.engine.round.backend import Backend, InProcess
 from undrift.engine.round.evaluate import Evaluate, Evaluator
 from undrift.engine.round.failures import Failures, check_failures, check_policy
@@ -276,6 +277,7 @@ class Simulation:
             asked=len(first.candidates.difference(first.clients or ())),
             quarantined=quarantined,
             plan=None if self.scheduler.clock is None else plan,
+            outcomes=outcome.tasks,
         )
         self._lineage.record(state, after, outcome.visits, record.clients)
         return after, record
@@ -311,13 +313,14 @@ class Simulation:
         """
         sent = {state.round: broadcast, **({} if state.flight is None else state.flight.sent)}
         if not self.job.algorithm.schedule.overlaps:
-            clients = [task.client for task in sorted(plan.arrived)]
-            partial = self.collect(broadcast, clients, state.accepted)
-            visits = dict.fromkeys(clients, state.round)
-            return _Outcome(partial, [(broadcast, partial.total)], sent, visits)
+            tasks = {task.client: task.number for task, *_ in plan.numbered(state.round, 1)}
+            partial = self.collect(broadcast, sorted(tasks, key=tasks.__getitem__), state.accepted)
+            visits, ended = dict.fromkeys(tasks, state.round), outcomes(partial, tasks, state.round)
+            return _Outcome(partial, [(broadcast, partial.total)], sent, visits, tasks=ended)
         out = _Outcome(Partial(Total(self.job.algorithm, self.local, state.round)), [], sent, {})
         out.versions.append((broadcast, out.partial.total))
         known, remembers = state.accepted, server.remembers(self.job.algorithm, self.local)
+        numbers = {(task.client, key): task.number for task, _, key in plan.numbered(state.round, self._visits)}
         for groups in plan.groups(sent, state.round, self._visits):
             found = self._backend.collect_groups(groups, known, len(plan.arrived))
             for group, part in zip(groups, found, strict=True):
@@ -325,6 +328,7 @@ class Simulation:
                 out.versions.append((group.broadcast, part.total))
                 out.visits.update(dict.fromkeys(group.clients, number))
                 out.accepted.update({visit.client: number for visit in part.visits} if remembers else {})
+                out.tasks.update(outcomes(part, {one: numbers[one, number] for one in group.clients}, number))
                 out.partial.merge(part)
             known = {**state.accepted, **out.accepted}
         out.partial.total = add_versions([total for _, total in out.versions])
@@ -486,6 +490,7 @@ class _Outcome:
         sent: what was sent in each round from which a task of the step, or one in flight, started.
         visits: client -> the number under which the state of its last task is stored.
         accepted: the same for clients whose uploads were accepted, if they have states.
+        tasks: what became of each task that arrived.
     """
 
     partial: Partial
@@ -493,6 +498,7 @@ class _Outcome:
     sent: Mapping[int, Broadcast]
     visits: dict[int, int]
     accepted: dict[int, int] = field(default_factory=dict)
+    tasks: dict[int, TaskOutcome] = field(default_factory=dict)
 
 
 class StateForm(NamedTuple):

@@ -14,6 +14,9 @@ from undrift.util.shell import DEPLOYMENT_RECORD, SERVER_LOG, STATUS, resume_com
 from undrift.util.storage.files import is_temporary, read
 
 FOLDERS = ("checkpoints", "best")
+ARRIVALS = "arrivals.jsonl"
+"""The trace of arrivals, of a run with a clock."""
+
 _EARLIER = "the run has ended again since; its files are written by:"
 
 
@@ -25,7 +28,7 @@ DESCRIBING = (
 
 _OWN = {
     *DESCRIBING,
-    *("audit.jsonl", "metrics.jsonl", "metrics.parquet", "lens.jsonl", "summary.json", "model.safetensors"),
+    *("audit.jsonl", ARRIVALS, "metrics.jsonl", "metrics.parquet", "lens.jsonl", "summary.json", "model.safetensors"),
     *("clients.json", "lock", SERVER_LOG, STATUS, "checkpoints", "clients", "best"),
 }
 """What is directly in a run's folder."""
@@ -168,6 +171,7 @@ def check_open(folder: Path, log: Log) -> None:
             continue  # damaged, not forged: the one before is used
         check_logged(log, path, manifest)
     check_rows(folder, log)
+    check_arrivals(folder, log)
     check_file(folder, log, "summary.json")
 
 
@@ -207,7 +211,8 @@ def check_rows(folder: Path, log: Log) -> int:
         data = read(path) if path.exists() else b""
     except OSError as error:
         raise AuditError(f"{path}: cannot be read: {error.strerror}; {RESTORE}") from None
-    sealed, last, limit = _last_commit(log)
+    newest, last, limit = _last_commit(log)
+    sealed = [event["rows"] for event in newest] if all("rows" in event for event in newest) else []
     if sealed:
         start = next((start for one in sealed if (start := _sealed_rows(data, one)) is not None), None)
         if start is None:
@@ -226,6 +231,23 @@ def check_rows(folder: Path, log: Log) -> int:
     return data.count(b"\n")
 
 
+def check_arrivals(folder: Path, log: Log) -> int:
+    """The number of steps in the trace of arrivals; raises an `AuditError` if it is not the one that the log has.
+
+    Args:
+        folder: the run's folder.
+        log: its log.
+    """
+    path, (newest, *_) = folder / ARRIVALS, _last_commit(log)
+    data = _content(path)
+    for event in newest[:1]:
+        seal = event.get("arrivals", {"bytes": 0, "sha256": sha256(b"").hexdigest()})
+        if _sealed_rows(data, seal) is None:
+            what = "steps are missing" if len(data) < seal["bytes"] else "steps were changed"
+            raise AuditError(f"{path}: {what} that {log.path.name} has committed; {RESTORE}")
+    return data.count(b"\n")
+
+
 def _sealed_rows(data: bytes, seal: dict[str, Any]) -> bytes | None:
     """The rows that a seal is of; None if they are others."""
     start = data[: seal["bytes"]]
@@ -233,7 +255,7 @@ def _sealed_rows(data: bytes, seal: dict[str, Any]) -> bytes | None:
 
 
 def _last_commit(log: Log) -> tuple[list[dict[str, Any]], int, int | None]:
-    """The seals of the rows in the last commit, the last round that was ever committed, and how many may follow it.
+    """The last commit and what was measured after it, the last round ever committed, and how many rounds may follow it.
 
     A last round that was measured after its commit has the rows of either event: a kill may come between.
     """
@@ -253,8 +275,7 @@ def _last_commit(log: Log) -> tuple[list[dict[str, Any]], int, int | None]:
             every &= "every" in event
             limit = max(limit, event.get("every", 0))
     newest = commits[max(commits)] if commits else []
-    seals = [event["rows"] for event in newest] if all("rows" in event for event in newest) else []
-    return seals, last, (0 if kind == "end" else limit) if every else None
+    return newest, last, (0 if kind == "end" else limit) if every else None
 
 
 def check_file(folder: Path, log: Log, name: str, *, needed: bool = False) -> str | None:

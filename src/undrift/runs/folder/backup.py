@@ -12,12 +12,13 @@ from pathlib import Path
 from time import sleep
 from uuid import uuid4
 
+from undrift.runs.folder.audit_checks import ARRIVALS
 from undrift.runs.folder.files import RunError, RunFolder, check_free, check_run
 from undrift.runs.folder.verify import LOG, Verified, verify
 from undrift.util.shell import SERVER_LOG
 from undrift.util.storage.files import is_temporary, make_private, read, replacing, write
 
-_GROWING = ("metrics.jsonl", "lens.jsonl", SERVER_LOG)
+_GROWING = ("metrics.jsonl", ARRIVALS, "lens.jsonl", SERVER_LOG)
 _ATTEMPTS = 20
 
 

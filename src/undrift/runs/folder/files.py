@@ -7,6 +7,7 @@ references.json    code, data and files from outside the package that the run us
 init.json          where the initial weights come from, with their hash, if init is set
 partition.json     examples per client and class, and a hash of who has which examples
 metrics.jsonl      one row per round (metrics.parquet has the same rows)
+arrivals.jsonl     of a run with a clock: who began, arrived and was accepted up to each step: see undrift replay
 audit.jsonl        the events, hash-chained
 checkpoints/       the server's last states
 clients/           the clients' states, for methods that keep some
@@ -27,7 +28,7 @@ from typing import Any
 from undrift.core.records.types import ServerState
 from undrift.data.partitions.draw import Partition
 from undrift.runs.folder.audit import RESTORE, Audit
-from undrift.runs.folder.audit_checks import DESCRIBING, FOLDERS, check_open, described_files, noted_files
+from undrift.runs.folder.audit_checks import ARRIVALS, DESCRIBING, FOLDERS, check_open, described_files, noted_files
 from undrift.runs.folder.checkpoint import Checkpoints
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.schema import ConfigError
@@ -51,7 +52,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         check_links(path)
-        self.metrics = Metrics(path / "metrics.jsonl")
+        self.metrics, self.arrivals = Metrics(path / "metrics.jsonl"), Metrics(path / ARRIVALS)
         self._text = 0, sha256()  # how far the server's log is hashed
         with storing(path / "lock"):
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
@@ -142,8 +143,18 @@ class RunFolder:
             event: "commit" or "best".
             facts: more for the log.
         """
-        seals = {"rows": self.metrics.seal(), **self._seal_text()} if event == "commit" else {}
+        seals = {"rows": self.metrics.seal(), **self._seal_arrivals(), **self._seal_text()} if event == "commit" else {}
         kept.save(state, lambda found: self.audit.write(event, round=state.round, **facts, sha256=found, **seals))
+
+    def rewind(self, round: int) -> None:
+        """Delete the rows after a round, because these rounds will be run again."""
+        self.metrics.rewind(round)
+        if self.arrivals.path.exists():
+            self.arrivals.rewind(round)
+
+    def _seal_arrivals(self) -> dict[str, Any]:
+        """The length and hash of the trace of arrivals so far, if there is one."""
+        return {"arrivals": self.arrivals.seal()} if self.arrivals.path.exists() else {}
 
     def _seal_text(self) -> dict[str, Any]:
         """The length and hash of the server's log so far, if there is one."""

@@ -9,7 +9,9 @@ from typing import Any
 from undrift.core.server.wire import WireError, stored_fingerprint
 from undrift.runs.folder.audit import RESTORE, Log, read_log
 from undrift.runs.folder.audit_checks import (
+    ARRIVALS,
     FOLDERS,
+    check_arrivals,
     check_canaries,
     check_described,
     check_file,
@@ -44,6 +46,7 @@ class Verified:
         signed: whether the events are signed with the key that was given.
         checkpoints: the rounds whose checkpoints the log has, by folder.
         rows: how many rows metrics.jsonl has.
+        steps: how many steps of the server the trace of arrivals has.
         files: the files of the result that are those of the log.
         problems: what is not as it was written, one line each, with the file and what to do.
         notes: what is not wrong, but not complete either.
@@ -55,6 +58,7 @@ class Verified:
     signed: bool = False
     checkpoints: dict[str, list[int]] = field(default_factory=dict)
     rows: int = 0
+    steps: int = 0
     files: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -113,6 +117,7 @@ def verify(folder: Path | str, anchor: str | Path | None = None, key: str | Path
     for lost in lost_ones if head_of(folder) == log.head else ():  # a run in progress deletes old ones meanwhile
         found.problems.append(f"{lost}: missing, but {LOG} has committed it; {RESTORE}")
     found.rows = _attempt(found, check_rows, folder, log) or 0
+    found.steps = _attempt(found, check_arrivals, folder, log) or 0
     _check_result(found, log)
     return found
 
@@ -197,6 +202,8 @@ def render(found: Verified) -> str:
     lines += [f"  {name}: rounds {', '.join(map(str, rounds))}" for name, rounds in kept.items()]
     if found.rows:
         lines.append(f"  metrics.jsonl: {found.rows} rows")
+    if found.steps:
+        lines.append(f"  {ARRIVALS}: {found.steps} steps")
     if found.files:
         lines.append(f"  result: {', '.join(sorted(found.files))}")
     lines += [f"  note: {note}" for note in found.notes]

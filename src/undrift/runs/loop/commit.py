@@ -12,6 +12,7 @@ from undrift.core.server.wire import fingerprint
 from undrift.core.tasks.durations import SECOND
 from undrift.data import DataTask
 from undrift.data.tasks.constant import constant_scores
+from undrift.engine.round.arrivals import arrival_row
 from undrift.engine.round.record import Record
 from undrift.runs.folder.audit import VERSION, write_outcomes
 from undrift.runs.folder.checkpoint import CheckpointError, Checkpoints
@@ -67,9 +68,11 @@ def commit(
     *,
     last: bool = False,
 ) -> None:
-    """Store a round: its row, its rejected and absent clients, and a checkpoint if one is due or the run ends here."""
+    """Store a round: its rows, its rejected and absent clients, and a checkpoint if one is due or the run ends here."""
     write_outcomes(run.audit.write, state.round, record)
     due = last or state.round % config.output.checkpoint_every == 0 or state.round == config.rounds
+    if record.plan is not None:
+        run.arrivals.append(arrival_row(state, record.plan, record.outcomes), sync=due)
     run.metrics.append(row, sync=due)
     if due:
         run.commit(kept, state, clients=len(record.visits))

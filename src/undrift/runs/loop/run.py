@@ -351,7 +351,7 @@ def _train(run: RunFolder, setup: Setup, watch: Watch | None, again: bool = Fals
         )
         tell_rounds(state.round, config.rounds)
         live.rewind(state.round)  # before the metrics, which tell how an earlier version counted rounds
-        run.metrics.rewind(state.round)
+        run.rewind(state.round)
         best: KeepBest | None = None
         if output.keep_best:
             only = Checkpoints(run.path / BEST, setup.algorithm, len(first.params), config.identity(), keep=1)
