@@ -74,6 +74,7 @@ def through_train(algorithm: Algorithm, task: TensorTask, local: Local) -> Calla
     broadcast = server.send(algorithm, server.open_run(algorithm, model), Setting(1, local, model.layout))
     random = partial(generator, 0, 0, 0)
     loss = partial(task.loss, model.module)
+    out = torch.empty_like(model.w)  # as a worker gives it
 
     def epoch() -> None:
         batches = task.batches(0, local.batch_size, random("batches"))
@@ -91,6 +92,7 @@ def through_train(algorithm: Algorithm, task: TensorTask, local: Local) -> Calla
             examples=examples,
             steps=steps,
             random=random,
+            out=out,
         )
 
     return epoch

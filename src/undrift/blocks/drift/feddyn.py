@@ -58,7 +58,7 @@ class FedDyn(Correction[Dual, Dual]):
 
     def adjust(self, grad: Vector, state: Dual, step: Step) -> Vector:
         """The gradient of the dynamically regularised loss."""
-        return grad.sub_(state.h).add_(step.w - step.w0, alpha=self.mu)
+        return step.pull(grad.sub_(state.h), self.mu)
 
     def finish(self, state: Dual, end: End) -> tuple[None, Dual]:
         """The dual step."""

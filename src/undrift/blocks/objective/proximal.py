@@ -25,4 +25,4 @@ class Proximal(Objective):
 
     def adjust(self, grad: Vector, state: None, step: Step) -> Vector:
         """Add mu (w - w0)."""
-        return grad.add_(step.w - step.w0, alpha=self.mu) if self.mu else grad
+        return step.pull(grad, self.mu) if self.mu else grad

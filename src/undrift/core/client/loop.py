@@ -10,7 +10,7 @@ import torch
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.block import Spectral
 from undrift.core.method.view import Step
-from undrift.core.model.flat_model import Vector
+from undrift.core.model.flat_model import Vector, pieces
 from undrift.core.model.oracle import Oracle
 from undrift.core.model.samples import clip_norm
 
@@ -25,6 +25,7 @@ def descend(
     shared = a.personalization.shared(step.layout)
     shared = shared if shared is None else shared.to(w.device)
     split = shared is not None and type(a.spectral) is not Spectral
+    plain = a.local_optimizer.plain and oracle.reads and oracle.scale is None
 
     def inside(new: Vector, old: Vector) -> Vector:
         """Filters and corrections act on what is shared; the private part follows its own gradient."""
@@ -51,6 +52,9 @@ def descend(
         grad = a.drift.adjust(grad, states["drift"], step)
         grad = a.momentum.adjust(grad, states["momentum"], step)
         grad = inside(a.objective.adjust(grad, states["objective"], step), own)
+        if plain and oracle.frozen is None:
+            _move(w, grad, coupled, step.lr)
+            continue
         if coupled:
             grad = grad.add_(w, alpha=coupled)
         if oracle.frozen is not None:
@@ -61,3 +65,11 @@ def descend(
         w.add_(oracle.allowed(grad), alpha=-step.lr)
     if count != step.steps:
         raise ValueError(f"expected {step.steps} batches for {step.examples} examples, got {count}")
+
+
+def _move(w: Vector, grad: Vector, decay: float, lr: float) -> None:
+    """A step of SGD; the bits are those of two whole passes."""
+    for here, slope in pieces(w, grad):
+        if decay:
+            slope.add_(here, alpha=decay)
+        here.add_(slope, alpha=-lr)

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Generator, Tensor, nn
 
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core.model.flat_model import Layout, Vector, pieces
 from undrift.core.model.random import SERVER, generator
 from undrift.core.model.samples import Samples
 from undrift.core.records.report import Reported
@@ -169,6 +169,12 @@ class Step(View):
         The result is the caller's to change until the next call overwrites it: clone what you keep.
         """
         return self._oracle.gradient(offset)
+
+    def pull(self, grad: Vector, strength: float) -> Vector:
+        """`grad + strength (w - w0)`, in place: the pull of a proximal term towards the start."""
+        for slope, here, start in pieces(grad, self.w, self.w0):
+            slope.add_(here - start, alpha=strength)
+        return grad
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

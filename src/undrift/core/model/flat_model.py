@@ -1,6 +1,6 @@
 """A model as one vector: the layout that names its slices, and the binding that makes a module live in it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import accumulate, groupby
@@ -79,6 +79,19 @@ def unit(v: Tensor) -> Tensor:
     """`v` scaled to length one; zero stays zero."""
     norm: Tensor = torch.linalg.vector_norm(v)
     return v / (norm + 1e-12)
+
+
+_PIECE = 1 << 16  # elements; a few vectors' pieces stay in a processor's cache
+
+
+def pieces(*vectors: Vector) -> Iterator[tuple[Vector, ...]]:
+    """Vectors of one length piece by piece, as views: on a CPU several operations on a piece pass memory once.
+
+    Args:
+        vectors: on one device; on another than the CPU each is one piece.
+    """
+    length = _PIECE if vectors[0].device.type == "cpu" else max(len(vectors[0]), 1)
+    return zip(*(v.split(length) for v in vectors), strict=True)
 
 
 SINGLE = {"mps"}
@@ -187,12 +200,14 @@ class Bound(NamedTuple):
             )
         slopes = torch.autograd.grad(loss, wanted, allow_unused=True) if wanted else ()
         found = {id(p): x for p, x in zip(wanted, slopes, strict=True)}
-        zero = self.w.new_zeros(())
-        pairs = ((found.get(id(p)), p) for p in self.parameters)
-        return torch.cat(
-            [zero.expand(p.numel()) if x is None else x.reshape(-1).to(zero.dtype) for x, p in pairs],
-            out=self.g if reuse else None,
-        )
+        pieces = [self._flat(found.get(id(p)), p) for p in self.parameters]
+        return torch.cat(pieces, out=self.g if reuse else None)
+
+    def _flat(self, slope: Tensor | None, parameter: nn.Parameter) -> Tensor:
+        """One parameter's part of a gradient; zero if there is none, without memory for it."""
+        if slope is None:
+            return self.w.new_zeros(()).expand(parameter.numel())
+        return slope.reshape(-1) if slope.dtype == self.w.dtype else slope.reshape(-1).to(self.w.dtype)
 
     def check_frozen(self) -> None:
         """Raise an error when a pass wrote to a parameter that is not trained: the next client would see it."""
