@@ -172,8 +172,8 @@ class Step(View):
 
     def pull(self, grad: Vector, strength: float) -> Vector:
         """`grad + strength (w - w0)`, in place: the pull of a proximal term towards the start."""
-        for slope, here, start in pieces(grad, self.w, self.w0):
-            slope.add_(here - start, alpha=strength)
+        for piece, here, start in pieces(grad, self.w, self.w0):
+            piece.add_(here - start, alpha=strength)
         return grad
 
 
