@@ -91,7 +91,7 @@ def pieces(*vectors: Vector) -> Iterator[tuple[Vector, ...]]:
         vectors: on one device; on another than the CPU each is one piece.
     """
     length = _PIECE if vectors[0].device.type == "cpu" else max(len(vectors[0]), 1)
-    return zip(*(v.split(length) for v in vectors), strict=True)
+    return zip(*(torch.split(v, length) for v in vectors), strict=True)
 
 
 SINGLE = {"mps"}
