@@ -78,7 +78,8 @@ def statement(
 
     Only sampling that is really executed is accounted. Where every client takes part with the same probability, each on
     its own, sampling amplifies privacy; cohorts of a fixed size and clients that are not always available are accounted
-    as if every client took part in every round, which is true of any sampling and larger than need be.
+    as if every client took part in every round, which is true of any sampling and larger than need be. Where clients
+    take turns, each is counted in one round of each turn.
 
     Args:
         algorithm: the method.
@@ -93,8 +94,12 @@ def statement(
     delta = population**-1.1 if delta is None else delta
     if not 0 < delta < 1 / population and population > 1:
         raise ValueError(f"delta must be above 0 and below 1 / {population} clients, got {delta}")
-    rate = participation.probability
-    if rate is not None and rate < 1 and participation.availability is None and participation.empty:
+    rate, turns = participation.probability, release.separation
+    if turns > 1:
+        sampling, relation = f"none: every client in one round of {turns}", "one client's uploads set to zero"
+        epsilon = gaussian_epsilon(release.noise, delta, -(-rounds // turns))
+        accountant = "exact Gaussian, noise correlated by the banded square root (undrift)"
+    elif rate is not None and rate < 1 and participation.availability is None and participation.empty:
         sampling, relation = f"Poisson, probability {rate:g}", "one client added or removed"
         epsilon, accountant = sampled_epsilon(release.noise, rate, delta, rounds), "Renyi divergences (undrift)"
     else:

@@ -282,6 +282,8 @@ class Release(Block[ServerT, ClientT, SentT, UpT, StateT]):
     private: ClassVar[bool] = False
     """Whether what `release_sum` returns is differentially private. The server's hooks then see no other sum, and the
     expected cohort, which is public, in place of the accepted one; a round without uploads is closed like any other."""
+    separation = 1
+    """How many rounds lie at least between two of a client: the cohorts are drawn so. 1 allows every round."""
 
     def release(self, delta: Vector, state: StateT, end: End) -> Vector:
         """What leaves the client in place of its displacement, which may be overwritten.

@@ -45,6 +45,7 @@ class Participation:
         availability: when clients are available; None makes all available always.
         sampling: the weights with which a cohort is drawn, without replacement.
         empty: whether a round may have no client, as drawn; otherwise a probability is drawn again until it has one.
+        separation: clients take turns: each can take part in one round of so many.
     """
 
     task: Task
@@ -53,6 +54,7 @@ class Participation:
     availability: Trace | None = None
     sampling: Weights = "uniform"
     empty: bool = False
+    separation: int = 1
 
     def __post_init__(self) -> None:
         if self.cohort is not None and self.probability is not None:
@@ -65,9 +67,10 @@ class Participation:
             if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
                 what = "a whole number of clients" if kind is Integral else "a number above 0 and at most 1"
                 raise ValueError(f"{name} must be {what}, got {value!r}")
-        if self.cohort is not None and not 1 <= self.cohort <= self.task.population:
+        if self.cohort is not None and not 1 <= self.cohort <= self.pool:
+            turns = f" in {self.separation} turns" if self.separation > 1 else ""
             raise ValueError(
-                f"cohort: size must be between 1 and the population of {self.task.population}, got {self.cohort}; "
+                f"cohort: size must be between 1 and the population of {self.pool}{turns}, got {self.cohort}; "
                 "None takes all clients"
             )
         if self.probability is not None and not 0 < self.probability <= 1:
@@ -84,11 +87,16 @@ class Participation:
             self._present.check(self.task.population)
 
     @property
+    def pool(self) -> int:
+        """How many clients can take part in a round at least, if all are available."""
+        return max(1, self.task.population // self.separation)
+
+    @property
     def fixed(self) -> int | None:
         """The size of every cohort; None if it is drawn."""
         if self.probability is not None:
             return None
-        return self.task.population if self.cohort is None else self.cohort
+        return self.pool if self.cohort is None else self.cohort
 
     @property
     def expected(self) -> int:
@@ -96,7 +104,7 @@ class Participation:
         if self.fixed is not None:
             return self.fixed
         assert self.probability is not None
-        return max(1, round(self.probability * self.task.population))
+        return max(1, round(self.probability * self.pool))
 
     def size(self, seed: int, round: int) -> int:
         """How many clients take part in a round, at most: there may be fewer available."""
@@ -196,7 +204,14 @@ class Participation:
 
     @cached_property
     def _present(self) -> Present | None:
-        return None if self.availability is None else read_trace(self.availability)
+        trace = None if self.availability is None else read_trace(self.availability)
+        if self.separation == 1:
+            return trace
+
+        def present(client: int, round: int) -> bool:
+            return client % self.separation == round % self.separation and (trace is None or trace(client, round))
+
+        return present
 
 
 def read_trace(trace: Trace) -> Present:

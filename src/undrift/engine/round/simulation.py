@@ -126,9 +126,9 @@ class Simulation:
         check_task("Simulation", self.task)
         check_local("Simulation", self.local)
         # A private round may be empty: sampling is accounted as it is drawn.
-        empty = algorithm.release.private
+        empty, separation = algorithm.release.private, algorithm.release.separation
         self.participation = Participation(
-            self.task, self.cohort, self.probability, self.availability, self.sampling, empty
+            self.task, self.cohort, self.probability, self.availability, self.sampling, empty, separation
         )
         check_cohort(algorithm.selection, self.participation.fixed)
         algorithm.schedule.check(self.participation.fixed)

@@ -90,12 +90,11 @@ def audit_simulation(
     w = simulation.start().params
     mask = algorithm.personalization.share(torch.ones_like(w), layout)
     directions = torch.stack([canary_direction(simulation.seed, number, mask) for number in range(canaries)])
-    fixed = simulation.participation.fixed
     audited = replace(
         simulation,
         task=(_CountedCanaryTask if isinstance(task, CountsLabels) else _CanaryTask)(task, canaries),
         local=replace(simulation.local, together=1),
-        cohort=None if fixed is None else round(fixed * (first + canaries) / first),
+        cohort=None if simulation.cohort is None else simulation.cohort * (first + canaries) // first,
         backend=_CanaryBackend(first, directions),
         availability=None,
         sampling="uniform",
