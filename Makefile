@@ -1,7 +1,7 @@
 # Development commands. PYTHON may name another interpreter: make check PYTHON=.venv/bin/python
 PYTHON ?= python
 .PHONY: install check lint types test sweeps quick slow kills faults coverage soak format docs cards curves figures tutorials golden papers
-.PHONY: benchmark precision scale peers fuzz audit sbom results studies
+.PHONY: benchmark precision scale peers conformance fuzz audit sbom results studies
 
 install:  ## install the package for development; torch first, so that nothing upgrades it
 	$(PYTHON) -m pip install torch==2.13.0 -c packaging/constraints.txt
@@ -107,6 +107,10 @@ PEERS ?= $(HOME)/.cache/undrift-peers
 peers:  ## the same work in other libraries, each in an environment of its own in PEERS; the result is committed
 	$(PYTHON) benchmarks/peers/install.py $(PEERS)
 	$(PYTHON) benchmarks/peers/peers.py $(PEERS) --json benchmarks/peers/results/peers.json
+
+conformance:  ## docs/evidence/conformance.md: which libraries compute what the papers state; environments as for peers
+	$(PYTHON) benchmarks/peers/install.py $(PEERS) pfl flower fedlab fluke
+	$(PYTHON) benchmarks/conformance/conformance.py $(PEERS)
 
 figures:  ## the pictures of docs/figures, from code and from their committed numbers; each script describes how to measure them again
 	$(PYTHON) docs/figures/make_round.py

