@@ -1,4 +1,4 @@
-"""Which libraries compute what the papers say, to 1e-5: runs what is installed, writes JSON and the page.
+"""Which libraries compute what the papers state, to 1e-5: runs what is installed, writes JSON and the page.
 
 Every library runs in its own environment, as benchmarks/peers/install.py makes them. One that is not installed keeps
 its last result.
@@ -113,7 +113,7 @@ def page(results: dict[str, Any]) -> str:
     lines = [
         "# Conformance",
         "",
-        "Does a library compute what the papers say? Each library trains the same small task through its own classes:",
+        "Does a library compute what the papers state? Each library trains the same small task through its own classes:",
         "softmax regression, five clients with 3 to 12 examples, three of them in each of four rounds, three local",
         "steps on whole batches. The models are compared with the float64 oracles of",
         "[undrift.testing.oracles](../guide/oracles.md). *Yes* means that all models of all rounds agree to 1e-5; of",
