@@ -113,9 +113,9 @@ def page(results: dict[str, Any]) -> str:
     lines = [
         "# Conformance",
         "",
-        "Does a library compute what the papers state? Each library trains the same small task through its own classes:",
-        "softmax regression, five clients with 3 to 12 examples, three of them in each of four rounds, three local",
-        "steps on whole batches. The models are compared with the float64 oracles of",
+        "Does a library compute what the papers state? Each library trains the same small task through its own",
+        "classes: softmax regression, five clients with 3 to 12 examples, three of them in each of four rounds, three",
+        "local steps on whole batches. The models are compared with the float64 oracles of",
         "[undrift.testing.oracles](../guide/oracles.md). *Yes* means that all models of all rounds agree to 1e-5; of",
         "Ditto also the personal models. Where a paper or its experiments have both the plain mean and the mean by",
         "examples, either is accepted. Every difference below is stated as a formula whose own models agree with the",
