@@ -4,20 +4,24 @@ Ray moves the broadcast once through its object store and returns the partial su
 its clients are trained again; each counts once. The result is bit-identical to that of one process.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import ray
 from torch import Tensor
 
+from undrift.core.method.algorithm import cost
 from undrift.core.records.types import Broadcast, ServerState
 from undrift.core.server import wire
 from undrift.core.server.gate import Gate
-from undrift.engine.ray_backend.dispatch import Dispatch, Take
+from undrift.engine.ray_backend.dispatch import LOST, Call, Dispatch, Take
 from undrift.engine.ray_backend.node_store import SCHEME, Homes, NodeReader, NodeRoot
 from undrift.engine.ray_backend.pool import Pool, as_arrays, as_tensors, fitting_pool
-from undrift.engine.ray_backend.start import count_nodes, put
+from undrift.engine.ray_backend.start import count_nodes, first_line, put
+from undrift.engine.ray_backend.tree import Tree
 from undrift.engine.round.arguments import whole_number
 from undrift.engine.round.backend import DiskBackend
 from undrift.engine.stores.store import DiskStore
@@ -25,6 +29,7 @@ from undrift.engine.worker.device import kind_of
 from undrift.engine.worker.job import Job, Score, VersionGroup
 from undrift.engine.worker.partial_sum import Partial, Visit
 from undrift.engine.worker.worker import Worker
+from undrift.util.steps import warn
 
 _NEW = 0.5  # weight of the newest visit of a client in its mean
 _MEMORY = 100_000  # clients whose times are kept
@@ -130,6 +135,9 @@ class RayBackend(DiskBackend):
             as s3://bucket/run: see `ObjectStore`, or a folder on every node's own disk, as node:/var/lib/undrift/run:
             see `undrift.engine.ray_backend.node_store`; None creates a temporary folder, deleted by `close`.
         wait: seconds to wait for a worker when none is left; then `WorkerError` is raised.
+        fan_in: how many replies workers merge into one before the server sees them, 2 or more, in as many levels as it
+            takes: the server then merges `fan_in` replies at most, with the same bits. None sends all to the server, as
+            do methods that gather uploads, whatever it is: their replies do not become smaller.
     """
 
     urls = True
@@ -141,6 +149,7 @@ class RayBackend(DiskBackend):
         retries: int = 3,
         root: str | Path | None = None,
         wait: float = 300.0,
+        fan_in: int | None = None,
     ) -> None:
         own = root.removeprefix(SCHEME) if isinstance(root, str) and root.startswith(SCHEME) else None
         super().__init__(None if own is not None else root)
@@ -155,6 +164,7 @@ class RayBackend(DiskBackend):
         if not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
             raise ValueError(f"RayBackend: wait must be a number of seconds, 0 or more, got {wait!r}")
         self.wait = wait
+        self.fan_in = None if fan_in is None else whole_number("RayBackend: fan_in", fan_in, 2)
         self._given = pool
         self._own: Pool | None = None
         self._held: list[Any] = []
@@ -223,17 +233,32 @@ class RayBackend(DiskBackend):
             wholes.append(Partial(gate.total(), rejections=gate.rejections))
             sums |= dict.fromkeys(clients, (gate, wholes[-1], group))
             work.append(_Work(wire.flatten(sent), clients, (cohort, packed, timing)))
-        for tensors, summary, node, first in self._replies("serve", work, accepted):
-            gate, whole, (sent, _, timing) = sums[first]
-            part = Partial(gate.total()).restore(as_tensors(tensors), summary, len(sent.params), packed)
-            if gate.merge(part.total, whole.total) is None:
-                whole.visits += part.visits
-                if self.homes is not None:
+        for nodes, (tensors, summary) in self._served(work, accepted):
+            gate, whole, (sent, _, timing) = sums[next(iter(nodes))]
+            visits = whole.take(gate, as_tensors(tensors), summary, len(sent.params), packed)
+            self._cost.note(visits)
+            if self.homes is not None:
+                for visit in visits:
                     key = sent.round if timing.key is None else timing.key
-                    self.homes.note([visit.client for visit in part.visits], key, node)
-                self._cost.note(part.visits)
-            whole.rejections += part.rejections
+                    self.homes.note([visit.client], key, nodes[visit.client])
         return wholes
+
+    def _served(self, work: Sequence[_Work], accepted: Mapping[int, int]) -> Iterator[Any]:
+        """Train the clients: replies with the nodes of their clients, merged by workers if there is a `fan_in`."""
+        if self.fan_in is not None and not cost(self.job.algorithm).gathers:
+            prepare, at = self._prepare(work, accepted)
+            tree = Tree(self.fan_in, self.pool.actors, prepare, partial(self._dispatch, at))
+            trained = {next(iter(held.nodes)): held for held in tree.train(self._split(work, at))}
+            try:
+                groups = [[trained[client] for client in one.clients if client in trained] for one in work]
+                tops = [held for replies in groups for held in tree.merge(replies)]
+                found = ray.get([held.reply for held in tops])
+            except LOST as error:
+                warn("a tree of sums lost replies (%s); the clients are trained again", first_line(error))
+            else:
+                yield from zip((held.nodes for held in tops), found, strict=True)
+                return
+        yield from self._replies("serve", work, accepted)
 
     def losses(
         self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], batches: int | None
@@ -255,28 +280,43 @@ class RayBackend(DiskBackend):
 
     def _replies(self, method: str, work: Sequence[_Work], accepted: Mapping[int, int]) -> Iterator[Any]:
         """The replies of the workers, each about a chunk of the clients; one whose worker died is requested again."""
-        pool, homes = self.pool, self.homes
+        prepare, at = self._prepare(work, accepted)
+
+        def call(number: int, chunk: list[int]) -> Any:
+            return getattr(self.pool.actors[number], method).remote(*prepare(chunk))
+
+        yield from self._dispatch(at, call, self._split(work, at), _WORDS[method])
+
+    def _prepare(
+        self, work: Sequence[_Work], accepted: Mapping[int, int]
+    ) -> tuple[Callable[[list[int]], tuple[Any, ...]], Mapping[int, str]]:
+        """What gives the arguments of an actor's method for a chunk, and the nodes that have states of clients."""
         if not self._held:
             self._check_root()
             self._held = [put("the task", self.job)]
-        sent: dict[int, tuple[Any, tuple[Any, ...]]] = {}
+        homes, sent = self.homes, dict[int, tuple[Any, tuple[Any, ...]]]()
         for one in work:
             sent |= dict.fromkeys(one.clients, (put("the model", as_arrays(one.tensors)), one.arguments))
         root = str(self.home) if homes is None else homes.find(list(sent), accepted)
 
-        def call(number: int, chunk: list[int]) -> Any:
+        def prepare(chunk: list[int]) -> tuple[Any, ...]:
             known = {client: accepted[client] for client in chunk if client in accepted}
             there = root.of(chunk) if isinstance(root, NodeRoot) else root
             model, arguments = sent[chunk[0]]
-            return getattr(pool.actors[number], method).remote(self._held, there, model, chunk, known, *arguments)
+            return (self._held, there, model, chunk, known, *arguments)
 
-        at = root.homes if isinstance(root, NodeRoot) else {}
+        return prepare, root.homes if isinstance(root, NodeRoot) else {}
+
+    def _split(self, work: Sequence[_Work], at: Mapping[int, str]) -> list[list[int]]:
+        """The clients in chunks, those of one node and of one model together."""
         by_node = [group for one in work for group in group_by_node(one.clients, at)]
-        chunks = [chunk for group in by_node for chunk in self._chunks(group)]
-        take = prefer_home(pool, at) if at else None
-        yield from Dispatch(
-            pool.crew, chunks, call, retries=self.retries, wait=self.wait, take=take, work=_WORDS[method]
-        ).replies()
+        return [chunk for group in by_node for chunk in self._chunks(group)]
+
+    def _dispatch(self, at: Mapping[int, str], call: Call, chunks: Sequence[list[int]], work: str) -> Iterator[Any]:
+        """Send chunks to workers, those whose clients have states to a worker of their node."""
+        take = prefer_home(self.pool, at) if at else None
+        crew = self.pool.crew
+        return Dispatch(crew, chunks, call, retries=self.retries, wait=self.wait, take=take, work=work).replies()
 
     def _check_root(self) -> None:
         """Raise if clients have states that workers on several machines would store in a temporary folder each."""

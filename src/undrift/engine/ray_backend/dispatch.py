@@ -28,7 +28,7 @@ Call = Callable[[int, Chunk], Any]
 Take = Callable[[int, Sequence[Chunk]], int | None]
 """Which of the waiting chunks a worker, by its number, gets next; None if it shall get none of them now."""
 
-_LOST = (RayActorError, ObjectLostError, OutOfMemoryError, WorkerCrashedError, NodeDiedError)
+LOST = (RayActorError, ObjectLostError, OutOfMemoryError, WorkerCrashedError, NodeDiedError)
 """Ray's errors of a worker that is gone: another one can do its work."""
 _CHECK = 1.0  # seconds between two checks of the workers while no reply arrives
 _PATIENT = 60.0  # seconds without a worker, as at the start, before a warning
@@ -140,7 +140,7 @@ class Dispatch:
                 if isinstance(error.cause, Exception):
                     raise error.cause from error
                 raise
-            except _LOST as error:
+            except LOST as error:
                 if tries >= self.retries:
                     raise WorkerError(_died_often(chunk, tries + 1, error, self.work)) from error
                 warn("a Ray worker was lost (%s); its clients %s go to another one", first_line(error), _names(chunk))

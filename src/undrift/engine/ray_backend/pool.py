@@ -22,6 +22,7 @@ from undrift.engine.round.arguments import whole_number
 from undrift.engine.stores.store import DiskStore
 from undrift.engine.worker.device import MODULE, plug_in
 from undrift.engine.worker.job import Job, Score, Timing
+from undrift.engine.worker.partial_sum import Partial
 from undrift.engine.worker.worker import Worker
 from undrift.engine.worker.worker_plan import check_shares, choose_workers
 
@@ -64,11 +65,32 @@ class _Actor:
         cohort: int,
         packed: bool,
         timing: Timing,
-    ) -> tuple[Arrays, str, str, int]:
-        """Train some clients of a round; the reply ends with the node of their states and the first of the clients."""
+    ) -> tuple[dict[int, str], tuple[Arrays, str]]:
+        """Train some clients of a round; the node that has the state of each, and the reply."""
         worker = self._open(held, root)
         tensors, summary = worker.serve(self._read(sent), clients, accepted, cohort, timing).flatten(packed)
-        return as_arrays(tensors), summary, self.node(), clients[0]
+        return dict.fromkeys(clients, self.node()), (as_arrays(tensors), summary)
+
+    def merge(
+        self,
+        held: list[Any],
+        root: str | NodeRoot,
+        sent: Arrays,
+        clients: list[int],
+        accepted: dict[int, int],
+        cohort: int,
+        packed: bool,
+        timing: Timing,
+        *replies: tuple[Arrays, str],
+    ) -> tuple[list[int], tuple[Arrays, str]]:
+        """Add replies of other workers about these clients to one reply."""
+        worker = self._open(held, root)
+        gate = worker.gate(self._read(sent), clients, cohort, timing)
+        whole = Partial(gate.total(), rejections=gate.rejections)
+        for tensors, summary in replies:
+            whole.take(gate, as_tensors(tensors), summary, worker.model.layout.size, packed)
+        merged, summary = whole.flatten(packed)
+        return clients, (as_arrays(merged), summary)
 
     def scores(
         self,

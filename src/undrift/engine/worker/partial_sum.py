@@ -95,6 +95,22 @@ class Partial:
         self.absent |= other.absent
         self.cause = self.cause or other.cause
 
+    def take(self, gate: Gate, tensors: Mapping[str, Tensor], summary: str, size: int, packed: bool) -> list[Visit]:
+        """Add a reply that another process of this run made to the sum; returns the visits that were accepted.
+
+        Args:
+            gate: of the round.
+            tensors: the reply's named tensors: see `flatten`.
+            summary: its line of JSON.
+            size: the length of the model.
+            packed: the form of its sums.
+        """
+        part = Partial(gate.total()).restore(tensors, summary, size, packed)
+        accepted = part.visits if gate.merge(part.total, self.total) is None else []
+        self.visits += accepted
+        self.rejections += part.rejections
+        return accepted
+
     def stated(self) -> dict[int, Stated]:
         """The numbers that are stated for the clients whose uploads are in the sum."""
         return {visit.client: Stated(visit.examples, visit.weight) for visit in self.visits}

@@ -1,0 +1,77 @@
+"""A tree of sums on Ray: replies stay where they were made, and workers merge them before the server sees any.
+
+Sums are exact, so their order and grouping do not change a bit. The server merges `fan_in` replies at most, whatever
+the number of workers.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from undrift.engine.ray_backend.dispatch import Call, Chunk
+
+Dispatching = Callable[[Call, Sequence[Chunk], str], Iterable[Any]]
+"""Sends chunks to workers by a call and yields the replies; the last argument is the participle of the work."""
+
+
+class Held(NamedTuple):
+    """A reply that stays in Ray's object store.
+
+    Args:
+        nodes: its clients, each with the node that has its state.
+        reply: Ray's reference to it.
+    """
+
+    nodes: dict[int, str]
+    reply: Any
+
+
+class Tree:
+    """The work of one step of the server as a tree.
+
+    Args:
+        fan_in: how many replies are merged into one, 2 or more.
+        actors: the workers.
+        prepare: gives the arguments of an actor's method for a chunk of clients.
+        dispatch: sends chunks to workers.
+    """
+
+    def __init__(
+        self,
+        fan_in: int,
+        actors: Sequence[Any],
+        prepare: Callable[[Chunk], tuple[Any, ...]],
+        dispatch: Dispatching,
+    ) -> None:
+        self.fan_in, self.actors, self.prepare, self.dispatch = fan_in, actors, prepare, dispatch
+
+    def train(self, chunks: Sequence[Chunk]) -> list[Held]:
+        """Train chunks of clients; a reply each."""
+        return list(self._request("serve", {chunk[0]: () for chunk in chunks}, chunks, "trained"))
+
+    def merge(self, replies: list[Held]) -> list[Held]:
+        """Merge replies that started from one model, level by level, until there are no more than `fan_in`."""
+        while len(replies) > self.fan_in:
+            groups = [replies[i : i + self.fan_in] for i in range(0, len(replies), self.fan_in)]
+            several = [group for group in groups if len(group) > 1]
+            chunks = [[client for held in group for client in held.nodes] for group in several]
+            inputs = {chunk[0]: group for chunk, group in zip(chunks, several, strict=True)}
+            replies = [group[0] for group in groups if len(group) == 1]
+            replies += self._request("merge", inputs, chunks, "merged")
+        return replies
+
+    def _request(
+        self, method: str, inputs: Mapping[int, Sequence[Held]], chunks: Sequence[Chunk], work: str
+    ) -> Iterator[Held]:
+        """Replies of an actor's method, which returns a receipt for this process and a reply that is not fetched."""
+        kept: dict[int, Any] = {}
+
+        def call(number: int, chunk: Chunk) -> Any:
+            given = (held.reply for held in inputs[chunk[0]])
+            request = getattr(self.actors[number], method).options(num_returns=2)
+            receipt, kept[chunk[0]] = request.remote(*self.prepare(chunk), *given)
+            return receipt
+
+        for receipt in self.dispatch(call, chunks, work):
+            first = next(iter(receipt))
+            nodes = {client: node for held in inputs[first] for client, node in held.nodes.items()}
+            yield Held(nodes or receipt, kept.pop(first))
