@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 OPTIONAL = (
     "ray flwr flwr_datasets datasets PIL matplotlib plotly sklearn onnx onnxscript torchvision timm tensorboard mlflow "
-    "wandb pandas polars IPython s3fs peft transformers torchmetrics cryptography"
+    "wandb pandas polars IPython s3fs accelerate peft transformers trl torchmetrics cryptography"
 )
 
 

@@ -13,14 +13,14 @@ ROOMS = {
     "": "util core secure blocks privacy algorithms compose models data engine testing lens observe "
     "runs studies planning deploying report papers cli",
     "core": "model local records tasks method client server",
-    "data": "arrays partitions files own tasks",
+    "data": "arrays partitions files own tasks trainers",
     "engine": "stores worker round ray_backend flower",
     "runs": "settings folder setup reading loop",
     "report": "draw panels sweeps",
 }
 """The rooms of a package from the ground up: each imports from those before it, without exception."""
 
-FACES = {"__init__", "__main__", "experiment", "flower", "ray"}
+FACES = {"__init__", "__main__", "experiment", "flower", "hf", "ray"}
 """Files at the root: what users import; nothing inside imports them."""
 
 FILES = sorted(ROOT.rglob("*.py"))

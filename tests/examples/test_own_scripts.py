@@ -27,6 +27,7 @@ NEEDS = {
     "loaders": ("sklearn",),
     "gpt": ("transformers",),
     "lora": ("transformers", "peft"),
+    "sft": ("transformers", "peft", "trl"),
     "lightning_module": ("sklearn",),
 }
 METRICS = {
@@ -36,10 +37,11 @@ METRICS = {
     "loaders": {"accuracy": 0.4},
     "gpt": {"perplexity": 40.0},
     "lora": {"perplexity": 75.0},
+    "sft": {"perplexity": 20.0},
     "lightning_module": {"accuracy": 0.5},
 }
 """The metrics of each script, that by which it is judged first, and what a model without training does not reach."""
-LOWER = ("regression", "gpt", "lora")
+LOWER = ("regression", "gpt", "lora", "sft")
 ALWAYS = {("loaders", "ray"), ("regression", "flower")}
 """What is run on another engine every time; the rest with `make slow`."""
 

@@ -72,6 +72,9 @@ class Device(_DummyBackendModule):
     def set_rng_state(self, state: Tensor, device: Any = 0) -> None:
         self.stream = Generator().set_state(state[:-1].clone()).get_state()
 
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.bfloat16, torch.float16]
+
     @contextmanager
     def drawing(self) -> Iterator[None]:
         """Let the CPU's code draw from the device's stream."""

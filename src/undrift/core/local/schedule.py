@@ -6,6 +6,7 @@ A schedule gives a factor on the learning rate at a time t = 0, 1, ..., which co
     step(every, factor)  factor^floor(t / every)
     exponential(factor)  factor^t
     cosine(over, least)  least + (1 - least) (1 + cos(pi t / over)) / 2; from t = over - 1 on it stays as it is
+    linear(over, least)  least + (1 - least) (1 - t / over), as long
     package.module:name  what this function of t returns
 """
 
@@ -58,18 +59,35 @@ class _Exponential:
 
 
 @dataclass(frozen=True)
-class _Cosine:
+class _Ending:
+    """A fall from 1 towards `least` over so many rounds or steps; None leaves their number open."""
+
     over: int | None = None
     least: float = 0.0
 
     def __post_init__(self) -> None:
-        _whole("over of cosine", 1 if self.over is None else self.over)
+        name = type(self).__name__.strip("_").lower()
+        _whole(f"over of {name}", 1 if self.over is None else self.over)
         if not 0 <= self.least <= 1:
-            raise ValueError(f"schedule: least of cosine must be in [0, 1], got {self.least}")
+            raise ValueError(f"schedule: least of {name} must be in [0, 1], got {self.least}")
 
     def at(self, t: int) -> float:
         assert self.over is not None
-        return self.least + (1 - self.least) * (1 + cos(pi * min(t, self.over - 1) / self.over)) / 2
+        return self.least + (1 - self.least) * self._height(min(t, self.over - 1), self.over)
+
+    def _height(self, t: int, over: int) -> float:
+        """How much of the fall is left at a time."""
+        raise NotImplementedError
+
+
+class _Cosine(_Ending):
+    def _height(self, t: int, over: int) -> float:
+        return (1 + cos(pi * t / over)) / 2
+
+
+class _Linear(_Ending):
+    def _height(self, t: int, over: int) -> float:
+        return 1 - t / over
 
 
 @dataclass(frozen=True)
@@ -83,13 +101,14 @@ class _Own:
         return float(factor)
 
 
-_Decay = _Stairs | _Exponential | _Cosine | _Own
+_Decay = _Stairs | _Exponential | _Ending | _Own
 
-_NAMES: dict[str, type[_Warmup | _Stairs | _Exponential | _Cosine]] = {
+_NAMES: dict[str, type[_Warmup | _Stairs | _Exponential | _Ending]] = {
     "warmup": _Warmup,
     "step": _Stairs,
     "exponential": _Exponential,
     "cosine": _Cosine,
+    "linear": _Linear,
 }
 
 
@@ -120,22 +139,22 @@ class Schedule:
 
     @property
     def open(self) -> bool:
-        """Whether it is a cosine without a number of rounds or steps."""
-        return isinstance(self.decay, _Cosine) and self.decay.over is None
+        """Whether it is a cosine or a line without a number of rounds or steps."""
+        return isinstance(self.decay, _Ending) and self.decay.over is None
 
     def ending(self, end: int) -> "Schedule":
-        """The same schedule, an open cosine filled in to reach from the warm-up to the end.
+        """The same schedule, an open one filled in to reach from the warm-up to the end.
 
         Args:
             end: how many rounds or steps there are, warm-up included.
         """
         if not self.open:
             return self
-        assert isinstance(self.decay, _Cosine)
+        assert isinstance(self.decay, _Ending)
         return replace(self, decay=replace(self.decay, over=max(1, end - (self.warmup.n if self.warmup else 0))))
 
     def factor(self, t: int) -> float:
-        """The factor at a time; an open cosine needs `ending` first."""
+        """The factor at a time; an open one needs `ending` first."""
         if self.warmup is not None:
             if t < self.warmup.n:
                 return self.warmup.at(t)

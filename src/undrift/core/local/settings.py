@@ -36,7 +36,7 @@ class Local:
         batch_size: examples per step.
         buffers: "average" shares running statistics, "keep" leaves them with each client.
         schedule: factor on the learning rate over rounds, as text: see `undrift.core.local.schedule`; None has none.
-        step_schedule: the same over the steps of a client's visit, where a cosine without `over` takes all of them.
+        step_schedule: the same over the steps of a client's visit, where one without `over` takes all of them.
         steps: local steps of a client in a round, whatever its number of examples; an amount that replaces `epochs`.
             The data are passed over as often as needed, in a new order each time.
         drop_last: leave out the last batch of a pass if it is short, unless it is the client's only one.

@@ -113,11 +113,13 @@ def as_source(data: Any, collate: Collate | None, what: str, training: bool) -> 
     """What is kept of a data set or a loader; raises if its batches would not be reproducible.
 
     Args:
-        data: a data set with length and items, or a loader of one.
+        data: a data set with length and items, a loader of one, or a `Source`.
         collate: makes a batch of examples, if the data are no loader; None takes `collate_examples`.
         what: what to call the data in errors.
         training: whether clients train on it.
     """
+    if isinstance(data, Source):
+        return data
     if isinstance(data, DataLoader):
         return _of_loader(data, what, training)
     if isinstance(data, IterableDataset) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
