@@ -1,6 +1,7 @@
 """Gradient accumulation: a step's batch in parts, of which one at a time takes memory for its activations."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,8 @@ class Parts(NamedTuple):
     parts: list[Any]
 
 
-class CollateParts(NamedTuple):
+@dataclass(frozen=True)
+class CollateParts:
     """Makes a step's batch of its examples, so many in a part."""
 
     collate: Callable[[list[Any]], Any]
