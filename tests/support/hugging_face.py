@@ -1,5 +1,6 @@
 """A small Llama, a tokenizer of numbers and instructions, for tests with transformers, peft and TRL."""
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from support.vision import operators
+from undrift import LoaderTask
 
 SIZES = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}
 SPECIAL = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}
@@ -62,3 +64,17 @@ def tokenised(count: int) -> Any:
         return {"input_ids": prompt + completion, "labels": [-100] * len(prompt) + completion}
 
     return instructions(count).map(tokens, remove_columns=["prompt", "completion"])
+
+
+def adapted() -> Any:
+    """The Llama with new adapters."""
+    from peft import LoraConfig, get_peft_model
+
+    return get_peft_model(llama(), LoraConfig(r=4, target_modules=["q_proj", "v_proj"]))
+
+
+def task(make: Callable[[], Any] = adapted) -> LoaderTask:
+    """Two clients with sequences of one length."""
+    rows = torch.randint(64, (12, 8), generator=torch.Generator().manual_seed(0))
+    examples = [{"input_ids": row, "labels": row} for row in rows]
+    return LoaderTask(make, [examples[:5], examples[5:10]], test=examples[10:])

@@ -17,7 +17,7 @@ def export_model(
         Path | None, typer.Option(help="The folder to write, or a file .safetensors, .pt or .onnx; default model.")
     ] = None,
     format: Annotated[
-        Literal["folder", "safetensors", "onnx", "torch"] | None,
+        Literal["folder", "safetensors", "onnx", "torch", "adapter", "merged"] | None,
         typer.Option(help="Default: by the extension of --out, a folder without one."),
     ] = None,
     client: Annotated[int | None, typer.Option(help="The number of a client, for its personal model.")] = None,
@@ -29,7 +29,8 @@ def export_model(
 
     A folder has the weights, preprocess.json, a program with a script that
     predicts in plain PyTorch, and a model card. A file has the weights by
-    their names in the plain module, or a graph of ONNX.
+    their names in the plain module, or a graph of ONNX. The formats adapter
+    and merged are folders for from_pretrained of peft and transformers.
 
     Example: undrift export runs/fedavg-fashion-mnist-seed0 --out model
     """

@@ -18,12 +18,13 @@ from undrift.data.arrays.preprocess import Inputs
 from undrift.runs.reading.best_round import Round
 from undrift.runs.reading.loaded_model import Program
 from undrift.runs.reading.model_folder import write_folder
+from undrift.runs.reading.pretrained import write_pretrained
 from undrift.runs.reading.saved_run import SavedRun, load_run
 from undrift.runs.setup.prepare import prepare
 from undrift.util.steps import warn
 from undrift.util.storage.files import replacing, write
 
-Format = Literal["folder", "safetensors", "torch", "onnx"]
+Format = Literal["folder", "safetensors", "torch", "onnx", "adapter", "merged"]
 
 _ENDINGS: dict[str, Format] = {
     "": "folder",
@@ -52,8 +53,9 @@ def export(
     Args:
         folder: the run's folder.
         out: the folder or file; None takes "model" with the ending of the format, in the working folder.
-        format: "folder", "safetensors", "torch" (a state dict of torch.save) or "onnx"; None follows the extension of
-            `out`, and is a folder without one.
+        format: "folder", "safetensors", "torch" (a state dict of torch.save), "onnx", "adapter" (a folder for
+            `PeftModel.from_pretrained`) or "merged" (one for `from_pretrained` of transformers, with an adapter merged
+            into the model); None follows the extension of `out`, and is a folder without one.
         client: the number of a client, for its personal model; None takes the global model.
         round: after how many rounds, or "best", as `SavedRun.weights` takes it; None takes the last.
         task: the run's task, if it was made in Python; None builds what the settings describe.
@@ -62,7 +64,7 @@ def export(
         format = _ENDINGS.get("" if out is None else Path(out).suffix)
     if format not in get_args(Format):
         raise ValueError(f"export: the format must be {', '.join(get_args(Format))}; got {format or str(out)!r}")
-    ending = next(ending for ending, name in _ENDINGS.items() if name == format)
+    ending = next((ending for ending, name in _ENDINGS.items() if name == format), "")
     path, run = Path(f"model{ending}") if out is None else Path(out), load_run(folder)
     if not path.parent.is_dir():
         raise ValueError(f"export: the folder {path.parent} does not exist; create it first")
@@ -70,10 +72,13 @@ def export(
         _check_onnx()
         _write_graph(run, run.model(task, client=client, round=round), path, task)
         return path
+    if format in ("adapter", "merged"):
+        module = run.model(task, client=client, round=round)
+        return write_pretrained(run, module, path, merged=format == "merged", client=client, round=round)
     weights = run.weights(task, client=client, round=round)
     if format == "folder":
-        module = run.model(client=client, round=round) if run.preprocess is not None else None
-        return write_folder(run, weights, module, path, client=client, round=round)
+        known = run.model(client=client, round=round) if run.preprocess is not None else None
+        return write_folder(run, weights, known, path, client=client, round=round)
     if format == "safetensors":
         write(path, save(weights), mode=0o644)
     else:

@@ -96,15 +96,7 @@ def write_folder(run: SavedRun, weights: dict[str, Tensor], module: nn.Module | 
         files[FILE] = as_json(made.record())
         program = _program(module, made)
         files |= {PROGRAM: program, SCRIPT: script(made).encode()} if program else {}
-    about = {
-        "model": name,
-        "arguments": arguments,
-        "sha256": {"weights": sha256(files[MODEL]).hexdigest(), "run": (run.summary or {}).get("sha256")},
-        "audit": head_of(run.folder),
-        "undrift": __version__,
-        "method": run.config.method,
-        **{key: value for key, value in which.items() if value is not None},
-    }
+    about = {"model": name, "arguments": arguments, **origin(run, sha256(files[MODEL]).hexdigest(), **which)}
     files[CONFIG] = as_json(about)
     files[CARD] = card(run, about, made, out.name, program=PROGRAM in files).encode()
     out.mkdir(exist_ok=True)
@@ -113,6 +105,23 @@ def write_folder(run: SavedRun, weights: dict[str, Tensor], module: nn.Module | 
     for file, data in files.items():
         write(out / file, data, mode=0o644)
     return out
+
+
+def origin(run: SavedRun, weights: str, **which: Any) -> dict[str, Any]:
+    """Where a model comes from: its hash, its run and what made it.
+
+    Args:
+        run: the run.
+        weights: the SHA-256 of the model's weights.
+        which: the client and the round of the model, if it is not the last global one.
+    """
+    return {
+        "sha256": {"weights": weights, "run": (run.summary or {}).get("sha256")},
+        "audit": head_of(run.folder),
+        "undrift": __version__,
+        "method": run.config.method,
+        **{key: value for key, value in which.items() if value is not None},
+    }
 
 
 def _program(module: nn.Module, made: Preprocess) -> bytes:
@@ -149,15 +158,26 @@ def script(made: Preprocess) -> str:
     return _SCRIPT.format(usage=usage, standard=standard, others=others, read=read)
 
 
-def card(run: SavedRun, about: dict[str, Any], made: Preprocess | None, name: str, *, program: bool) -> str:
+def card(
+    run: SavedRun,
+    about: dict[str, Any],
+    made: Preprocess | None,
+    name: str,
+    *,
+    program: bool = False,
+    library: str = "pytorch",
+    use: str = "",
+) -> str:
     """The model card, in the form that model hubs read.
 
     Args:
         run: the run.
-        about: the content of config.json.
+        about: the content of config.json, or what `origin` returns.
         made: what is done to an example; None for a task of one's own.
         name: of the model.
         program: whether there is a program and its script.
+        library: what reads the model, as hubs name it, and further lines of the card's head.
+        use: how the model is used; empty is by its files here.
     """
     summary, config = run.summary or {}, run.config
     kind = "other" if made is None else _PIPELINES[made.kind]
@@ -176,12 +196,12 @@ def card(run: SavedRun, about: dict[str, Any], made: Preprocess | None, name: st
         else ""
     )
     lines = [
-        f"---\nlibrary_name: pytorch\npipeline_tag: {kind}\ntags: [federated-learning, undrift]\n{results}---",
+        f"---\nlibrary_name: {library}\npipeline_tag: {kind}\ntags: [federated-learning, undrift]\n{results}---",
         f"# {name}",
         f"{config.model or 'A model'}, trained by federated learning with {config.method} on {config.subject}: "
         f"{config.clients} clients, {summary.get('rounds', config.rounds)} rounds, seed {config.seed}.",
         "## Use",
-        _use(made, program),
+        use or _use(made, program),
         "## Result",
         _result(scores, constant),
         "## Evidence",
