@@ -5,8 +5,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from undrift.runs.reading.model_folder import CARD, card, origin
 from undrift.runs.reading.saved_run import SavedRun
 from undrift.util.storage.files import write
@@ -34,9 +32,10 @@ def write_pretrained(run: SavedRun, module: Any, out: Path, *, merged: bool, **w
         base = next(iter(module.peft_config.values())).base_model_name_or_path
         library = f"peft\nbase_model: {base}" if base else "peft"
         use = f'`PeftModel.from_pretrained(base, "{out.name}")`, where `base` is the model that was adapted.'
-    whole: nn.Module | Any = module
+    whole: Any = module
     if adapted and merged:
-        whole = deepcopy(module).merge_and_unload()  # which writes into the base, and models may share that
+        whole = deepcopy(whole)  # merging writes into the base, which models may share
+        whole = whole.merge_and_unload()
     out.mkdir(exist_ok=True)
     whole.save_pretrained(out)
     digest = sha256(b"".join(path.read_bytes() for path in sorted(out.glob("*.safetensors")))).hexdigest()
