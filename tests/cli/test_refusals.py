@@ -139,6 +139,11 @@ BAD = [
         "undrift run: no option is named --roundz; did you mean '--rounds'? (see undrift run --help)",
     ),
     (
+        (*RUN, "--target", "price"),
+        "undrift run: --target: 'price' is not a number to reach; the column to predict is an argument of data: "
+        "--data \"FILE(target='price')\" (see undrift run --help)",
+    ),
+    (
         ("run", "fedprox", "--set", "mux=1"),
         "undrift run: arguments of fedprox: fedprox got an unexpected keyword argument 'mux'; "
         "it takes mu: float = 0.01",
@@ -241,3 +246,8 @@ def test_an_interrupted_command_names_what_can_be_resumed(
 def test_files_of_windows_with_a_mark_at_their_beginning_are_read(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_bytes(b"\xef\xbb\xbfrounds = 7\r\n")
     assert read_toml(tmp_path / "run.toml") == {"rounds": 7}
+
+
+def test_an_argument_of_data_as_an_option_is_answered_with_how_to_write_it() -> None:
+    refused = CliRunner().invoke(app, [*RUN, "--missing", "mean"])
+    assert '--data "FILE(missing=...)"' in refused.stderr and "--set missing=" in refused.stderr

@@ -40,6 +40,14 @@ def test_runs_without_arguments_keep_their_identity() -> None:
     assert Config.build({"model": {"name": "cnn"}}).toml() == Config.build({"model": "cnn"}).toml()
 
 
+def test_data_whose_owners_are_named_are_split_by_them() -> None:
+    data = {"name": "patients.csv", "owner": "hospital"}
+    assert Config.build({"data": data}).partition == "natural"
+    assert Config.build({"data": "patients.csv(owner='hospital')"}).partition == "natural"
+    assert Config.build({"data": data, "partition": "iid"}).partition == "iid"
+    assert Config.build({"data": "patients.csv"}).partition == Config().partition == "dirichlet(0.1)"
+
+
 @pytest.mark.quick
 def test_every_form_gives_one_text(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text('[model]\nname = "vit-tiny"\npatch = 16\nimage = 224\n')

@@ -120,6 +120,9 @@ def _usage_line(error: click.ClickException) -> str:
         options = context.command.get_params(context) if context is not None else []
         known = [name for option in options for name in option.opts if name.startswith("--")]
         text = f"no option is named {error.option_name}; {suggest(error.option_name, known)}"
+        if {"--data", "--set"} <= {*known} and "did you mean" not in text:
+            name = error.option_name.lstrip("-")
+            text += f'; arguments of data are written with them, --data "FILE({name}=...)", others with --set {name}='
     elif isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter) and error.param:
         text = f"{error.param.opts[0]}: {error.message.rstrip('.')}"
     return f"{command}: {text} (see {command} --help)"

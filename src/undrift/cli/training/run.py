@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 
 from undrift.cli import names
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 Data = Annotated[
     str | None,
     typer.Option(
-        help="digits, cifar10, ... (see undrift doctor), a path, or package.module:function.",
+        help="digits, cifar10, ... (see undrift doctor), a path such as \"patients.csv(target='outcome')\", or "
+        "package.module:function.",
         autocompletion=completion(names.data_sets),
     ),
 ]
@@ -47,6 +49,25 @@ PrecisionName = Annotated[
 StopAfter = Annotated[
     int | None, typer.Option(help="End after so many rounds without a better accuracy (or metric); 0: never.")
 ]
+
+
+class Level(click.ParamType):
+    """A number to reach; a text is taken for the column to predict, which is an argument of data."""
+
+    name = "float"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number, or the refusal of a text."""
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is not a number to reach; the column to predict is an argument of data: "
+                f'--data "FILE(target={value!r})"',
+                param,
+            )
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary and the folder as JSON.")]
 
 
@@ -103,7 +124,10 @@ def run(
     precision: PrecisionName = None,
     target: Annotated[
         list[float] | None,
-        typer.Option(help="Accuracy (or metric) to reach; the summary reports the first round that does. Repeatable."),
+        typer.Option(
+            click_type=Level(),
+            help="Accuracy (or metric) to reach; the summary reports the first round that does. Repeatable.",
+        ),
     ] = None,
     setting: Annotated[
         list[str] | None,

@@ -175,7 +175,10 @@ def _check_values(splits: Mapping[str, Columns], labels: list[str], inputs: list
                 continue
             used = found[name] if name in inputs else found[name] if isinstance(found[name], np.ma.MaskedArray) else []
             if (empty := np.flatnonzero(is_missing(used))).size:
-                ways = "fill it with missing='mean', 'median' or 'mode', or leave such rows out with missing='drop'"
+                ways = (
+                    "fill it with missing='mean', 'median' or 'mode', or leave such rows out with missing='drop', "
+                    "as in \"data.csv(missing='mean')\""
+                )
                 label = "fill it, or leave such rows out with missing='drop'"
                 raise DataError(
                     f"column {name!r} has no value in row {empty[0]} of {split}; {ways if name in inputs else label}"
@@ -218,7 +221,8 @@ def _default_targets(names: list[str]) -> list[str]:
     if len(found) == 1 or several:
         return found or several
     which = " or ".join(found) if found else f"one of {', '.join(names)}"
-    raise DataError(f"name the column to predict, {which}: target={(found or names)[0]!r}")
+    example = (found or names[-1:])[0]
+    raise DataError(f'name the column to predict, {which}: target={example!r}, as in "data.csv(target={example!r})"')
 
 
 def _names(text: str) -> list[str]:

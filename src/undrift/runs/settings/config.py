@@ -30,7 +30,7 @@ from undrift.observe.parts import read_filter
 from undrift.runs.settings.engine import EngineConfig
 from undrift.runs.settings.goals import Goal, LossText, MetricTexts, TaskText, check_task, drop_data_settings
 from undrift.runs.settings.initial_weights import Frozen, Init
-from undrift.runs.settings.named_arguments import Named, NamedOrNone
+from undrift.runs.settings.named_arguments import Named, NamedOrNone, names_owner
 from undrift.runs.settings.per_client import Availability, Sampling, check_participation
 from undrift.runs.settings.schema import LISTED, Strict, find_setting, read_toml, validate
 from undrift.runs.settings.targets import run_numbers
@@ -204,7 +204,7 @@ class Config(Strict):
             are not given. It is replaced by these values.
         data: a data set's name, a path or a reference, or a table with `name` and arguments of `load` such as `resize`;
             `partition` is how it is split over `clients`: if None 100, fewer for small data, or all clients of a
-            natural partition or of lists.
+            natural partition or of lists. Data whose argument `owner` names a column have the partition "natural".
         model: a model's name, or a table with `name` and the model's arguments; None chooses one that fits the data
             and the method.
         init: where the initial weights come from, see `read_weights`; a text or a table with `name` and `match`; None
@@ -305,6 +305,14 @@ class Config(Strict):
         found = resolve(name, method, arguments)
         own = local if "preset" in local else {**found.local, **local}
         return {**given, "method": found.method, "arguments": found.arguments, "local": own}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_owners(cls, values: Any) -> Any:
+        """Data whose column of owners is named are split by it, unless a partition is given."""
+        if isinstance(values, Mapping) and "partition" not in values and names_owner(values.get("data")):
+            return {**values, "partition": "natural"}
+        return values
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

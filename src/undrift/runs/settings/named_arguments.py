@@ -6,6 +6,7 @@ name alone, so that equal settings have equal texts and identities.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from math import isfinite
 from os.path import exists
 from typing import Annotated, Any
@@ -62,6 +63,24 @@ def named_text(value: str | Mapping[str, Any], example: str) -> tuple[str, dict[
         raise ValueError(f"write name = {example}")
     name, given = parts(table["name"])
     return name, dict(sorted((given | {key: item for key, item in table.items() if key != "name"}).items()))
+
+
+def names_owner(data: object) -> bool:
+    """Whether data are files with a column of owners that their argument `owner` names.
+
+    Args:
+        data: the setting, a text or a table.
+
+    Example:
+        >>> names_owner("patients.csv(target='outcome', owner='hospital')"), names_owner("patients.csv")
+        (True, False)
+    """
+    if not isinstance(data, str | Mapping):
+        return False
+    with suppress(ValueError):  # refused where it is read
+        name, given = named_text(data, _EXAMPLES["data"])
+        return ":" not in name and bool(given.get("owner"))
+    return False
 
 
 def canonical(value: object, info: ValidationInfo) -> object:
