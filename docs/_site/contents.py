@@ -13,6 +13,7 @@ CONTENTS: dict[str, tuple[str, ...]] = {
         "guide/models",
         "guide/tasks",
         "guide/local-training",
+        "guide/adapters",
         "guide/adding-a-block",
         "guide/plugins",
         "guide/oracles",

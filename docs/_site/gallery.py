@@ -23,6 +23,7 @@ ABOUT = {
     "weights": "How much each upload counts in the mean.",
     "robust": "Rules that a few wrong or hostile uploads cannot move far.",
     "personal": "Every client has a model of its own, or a part of one.",
+    "adapters": "Low-rank factors of a frozen model, averaged so that their product is right.",
     "asynchronous": "The server steps before all clients have replied, and uploads start from older models.",
 }
 """A sentence about each family."""

@@ -28,6 +28,7 @@ from undrift.blocks import (
     CommonRepresentation,
     Consensus,
     Contrast,
+    CorrectedFactor,
     CorrectedMuon,
     Dampened,
     Decorrelated,
@@ -36,6 +37,7 @@ from undrift.blocks import (
     FallingRate,
     FedDyn,
     Filters,
+    Folded,
     FollowedVariates,
     GeometricMedian,
     HeavyBall,
@@ -54,6 +56,7 @@ from undrift.blocks import (
     Normalized,
     NormClip,
     NotTrue,
+    OneFactor,
     PowerOfChoice,
     Private,
     PrivateNorms,
@@ -65,6 +68,7 @@ from undrift.blocks import (
     QuantileClip,
     RelaxedStart,
     RestrictedLogits,
+    Rotated,
     Scaffnew,
     ScoredSAM,
     ServerMomentum,
@@ -104,6 +108,11 @@ class Bad:
 
 
 BAD = [
+    Bad(OneFactor, (False, -1), "OneFactor: refactor must be a whole number of 0 or more, got -1"),
+    Bad(OneFactor, (True, 1), "OneFactor: set alternate or refactor, not both"),
+    Bad(Rotated, (1.5,), "Rotated: lam must be in [0, 1], got 1.5"),
+    Bad(CorrectedFactor, (0.0,), "CorrectedFactor: lam must be positive, inf for no correction, got 0.0"),
+    Bad(Folded, (0.0,), "Folded: scale must be positive and finite, got 0.0"),
     Bad(MixedAdamW, (1.5,), "MixedAdamW: gamma must be in [0, 1], got 1.5"),
     Bad(MixedAdamW, (0.5, 1.0), "MixedAdamW: beta1 must be in [0, 1), got 1.0"),
     Bad(MixedAdamW, (0.5, 0.9, 0.9, 0.0), "MixedAdamW: eps must be positive and finite, got 0.0"),

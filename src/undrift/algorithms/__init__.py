@@ -30,6 +30,7 @@ from undrift.algorithms.feddc import feddc as feddc
 from undrift.algorithms.feddecorr import feddecorr as feddecorr
 from undrift.algorithms.feddisco import feddisco as feddisco
 from undrift.algorithms.feddyn import feddyn as feddyn
+from undrift.algorithms.fedex_lora import fedex_lora as fedex_lora
 from undrift.algorithms.fedexp import fedexp as fedexp
 from undrift.algorithms.fedfft import fedfft as fedfft
 from undrift.algorithms.fedfft_d import fedfft_d as fedfft_d
@@ -61,7 +62,9 @@ from undrift.algorithms.fedper import fedper as fedper
 from undrift.algorithms.fedper_fft import fedper_fft as fedper_fft
 from undrift.algorithms.fedprox import fedprox as fedprox
 from undrift.algorithms.fedrep import fedrep as fedrep
+from undrift.algorithms.fedrot_lora import fedrot_lora as fedrot_lora
 from undrift.algorithms.fedrs import fedrs as fedrs
+from undrift.algorithms.fedsa_lora import fedsa_lora as fedsa_lora
 from undrift.algorithms.fedsam import fedsam as fedsam
 from undrift.algorithms.fedscam import fedscam as fedscam
 from undrift.algorithms.fedscam_sam import fedscam_sam as fedscam_sam
@@ -69,14 +72,19 @@ from undrift.algorithms.fedscam_wa import fedscam_wa as fedscam_wa
 from undrift.algorithms.fedsmoo import fedsmoo as fedsmoo
 from undrift.algorithms.fedsol import fedsol as fedsol
 from undrift.algorithms.fedspeed import fedspeed as fedspeed
+from undrift.algorithms.fedsvd import fedsvd as fedsvd
 from undrift.algorithms.fedswa import fedswa as fedswa
 from undrift.algorithms.feduv import feduv as feduv
 from undrift.algorithms.fedvls import fedvls as fedvls
 from undrift.algorithms.fedwmsam import fedwmsam as fedwmsam
 from undrift.algorithms.fedyogi import fedyogi as fedyogi
+from undrift.algorithms.ffa_lora import ffa_lora as ffa_lora
+from undrift.algorithms.flexlora import flexlora as flexlora
+from undrift.algorithms.flora import flora as flora
 from undrift.algorithms.geometric_median import geometric_median as geometric_median
 from undrift.algorithms.gradfilter_feddyn import gradfilter_feddyn as gradfilter_feddyn
 from undrift.algorithms.krum import krum as krum
+from undrift.algorithms.lora_fair import lora_fair as lora_fair
 from undrift.algorithms.median import median as median
 from undrift.algorithms.mofedsam import mofedsam as mofedsam
 from undrift.algorithms.moon import moon as moon
@@ -84,6 +92,7 @@ from undrift.algorithms.multi_krum import multi_krum as multi_krum
 from undrift.algorithms.norm_clip import norm_clip as norm_clip
 from undrift.algorithms.pfedme import pfedme as pfedme
 from undrift.algorithms.q_fedavg import q_fedavg as q_fedavg
+from undrift.algorithms.rolora import rolora as rolora
 from undrift.algorithms.scaffnew import scaffnew as scaffnew
 from undrift.algorithms.scaffold import scaffold as scaffold
 from undrift.algorithms.scaffold_i import scaffold_i as scaffold_i
@@ -174,8 +183,17 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "specgrad": specgrad,
     "gradfilter-feddyn": gradfilter_feddyn,
     "whitened": whitened,
+    "ffa-lora": ffa_lora,
+    "rolora": rolora,
+    "fedsvd": fedsvd,
+    "fedrot-lora": fedrot_lora,
+    "fedex-lora": fedex_lora,
+    "flora": flora,
+    "flexlora": flexlora,
+    "lora-fair": lora_fair,
     "fedavg-ft": fedavg_ft,
     "fedper": fedper,
+    "fedsa-lora": fedsa_lora,
     "fedrep": fedrep,
     "fedbn": fedbn,
     "fedala": fedala,

@@ -32,12 +32,14 @@ MODELS = (
     "resnet18-imagenet",
     "resnet18-imagenet-bn",
     "mlp",
+    "lora-mlp",
+    "lora-mlp-open",
     "lstm",
     "variational-cnn",
     "densenet121",
     "vit-tiny",
 )
-FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal", "asynchronous")
+FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal", "adapters", "asynchronous")
 ENGINES = ("local", "ray", "flower")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 PARTITIONS = ("iid", "dirichlet:0.1", "classes:2", "natural")

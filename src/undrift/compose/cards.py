@@ -28,7 +28,7 @@ from undrift.privacy.statement import why_not_private
 from undrift.util.display.tables import markdown as markdown_table
 from undrift.util.naming.names import suggest
 
-FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal", "asynchronous")
+FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal", "adapters", "asynchronous")
 """The families of methods, in the order in which `undrift list` shows them."""
 
 _DRIFT = {"drift", "momentum", "objective", "local_optimizer", "personalization"}
@@ -93,6 +93,7 @@ def family(algorithm: Algorithm) -> str:
     own = {slot: block for slot, block in algorithm.slots() if block != getattr(Algorithm, slot)}
     aggregation = type(algorithm.aggregation)
     rules = {
+        "adapters": algorithm.needs.model in ("adapted", "foldable"),
         "asynchronous": "schedule" in own,
         "spectral": "spectral" in own,
         "sharpness": "perturbation" in own and not algorithm.perturbation.personalizes,

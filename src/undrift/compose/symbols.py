@@ -24,6 +24,12 @@ _MEANINGS = (
     ("c, c_i", r"- c_i\b|\bc_i <-", "the control variates of the server and of client i, gradient-like"),
     ("h, h_i", r"- h_i\b|\bh_i <-", "the duals of the server and of client i, gradient-like"),
     ("offset", r"\boffset\b", "the perturbation of the model at which the gradient is taken"),
+    (
+        "A, B",
+        r"\bA stays|\bB_i A_i|\bA_i <-|\(A, B_i\)|rounds 0, 2",
+        "the factors of an adapter, W + s B A; client i's A_i, B_i",
+    ),
+    ("p_i", r"\bp_i B_i|\bp_i dB_i", "n_i over the examples of all clients of the round"),
     ("U(x)", r"\bU\(", "x / ||x||, over the whole model; zero if x is zero"),
     ("H_r(x)", r"\bH_r\b", "x without the share r of its lowest frequencies, tensor by tensor"),
 )

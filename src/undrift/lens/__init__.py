@@ -32,6 +32,7 @@ from undrift.lens.divergence import (
 )
 from undrift.lens.embedding import Embedding, class_means, class_separation, pca, pca_of_gram, tensor_rows, tsne
 from undrift.lens.landscape import EmpiricalLoss, Surface, colour_range, random_directions, surface, surfaces
+from undrift.lens.products import ProductError, product_errors
 from undrift.lens.removal import Removal, removal_by_layer
 from undrift.lens.sketch import GramStream, SpreadStream
 from undrift.lens.spectrum import BandConsensus, Spread, agreement, consensus, spread
@@ -53,6 +54,7 @@ __all__ = [
     "GramStream",
     "Heterogeneity",
     "HeterogeneityStream",
+    "ProductError",
     "Removal",
     "Spread",
     "SpreadStream",
@@ -82,6 +84,7 @@ __all__ = [
     "outlets",
     "pca",
     "pca_of_gram",
+    "product_errors",
     "random_directions",
     "removal_by_layer",
     "sharpness",

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from undrift.core.model.modules import plain_name
+from undrift.models.adapted import AdaptedLinear, lora_mlp, open_base
 from undrift.models.cnn import CNN5, SmallCNN
 from undrift.models.lstm import CharLSTM
 from undrift.models.mlp import MLP
@@ -32,6 +33,8 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "resnet18-imagenet": partial(resnet18, stem="imagenet"),
     "resnet18-imagenet-bn": partial(resnet18, norm="batch", stem="imagenet"),
     "mlp": MLP,
+    "lora-mlp": lora_mlp,
+    "lora-mlp-open": partial(lora_mlp, base=True),
     "lstm": CharLSTM,
     "variational-cnn": variational_cnn,
     "densenet121": densenet121,
@@ -39,8 +42,9 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 }
 """Name -> the function that builds it."""
 
-KINDS: dict[str, str] = {"variational-cnn": "variational"}
-"""Name -> the kind of model, for blocks that need one: "variational" has latent units."""
+KINDS: dict[str, str] = {"variational-cnn": "variational", "lora-mlp": "adapted", "lora-mlp-open": "foldable"}
+"""Name -> the kind of model, for blocks that need one: "variational" has latent units, "adapted" has low-rank adapters,
+"foldable" has them on weights that travel."""
 
 INPUTS: dict[str, str] = {
     name: next((data for key, data in {"symbols": "text", "inputs": "table"}.items() if key in takes), "image")
@@ -48,7 +52,7 @@ INPUTS: dict[str, str] = {
 }
 """Name -> the model's input: "image", "text" or "table"."""
 
-ROWS = ("mlp",)
+ROWS = ("mlp", "lora-mlp", "lora-mlp-open")
 """Models of tables that also read images, as rows of pixels."""
 
 PLUGINS = PluginGroup("undrift.models", MODELS)
@@ -190,6 +194,7 @@ __all__ = [
     "MLP",
     "MODELS",
     "PLUGINS",
+    "AdaptedLinear",
     "CharLSTM",
     "ResNet",
     "SmallCNN",
@@ -202,6 +207,8 @@ __all__ = [
     "freeze",
     "hash_weights",
     "head",
+    "lora_mlp",
+    "open_base",
     "read_weights",
     "resnet",
     "resnet18",

@@ -1,5 +1,6 @@
 """Small tasks on which a method's mathematics can be checked."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.records.place import Place
-from undrift.models import Variational
+from undrift.models import AdaptedLinear, Variational, open_base
 
 
 class _Free(nn.Module):
@@ -109,6 +110,13 @@ def _variational(latent: int, classes: int, samples: int = 2) -> nn.Module:
     return Variational(_body(), 4 * 4 * 4, latent, classes, samples)
 
 
+def _adapted(base: bool = False) -> nn.Module:
+    """The same body before a layer with an adapter and a head."""
+    layers = OrderedDict(body=_body(), layer=AdaptedLinear(nn.Linear(4 * 4 * 4, 5), 2, 2.0), head=nn.Linear(5, 3))
+    net = nn.Sequential(layers)
+    return open_base(net) if base else net
+
+
 class _Net(nn.Module):
     """A convolution, a normalisation with running statistics and a head."""
 
@@ -192,11 +200,15 @@ class Clinic:
         return x, y
 
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"variational": _variational}
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "variational": _variational,
+    "adapted": _adapted,
+    "foldable": partial(_adapted, True),
+}
 """The clinic's model for each kind that blocks declare to need."""
 
 
 def clinic(algorithm: Algorithm) -> Clinic:
-    """The clinic an algorithm is tried on: with latent units where it reads them, else with the plain model."""
+    """The clinic an algorithm is tried on: with the kind of model that it needs."""
     needs = algorithm.needs
     return Clinic(make=partial(MODELS[needs.model], **needs.arguments)) if needs.model else Clinic()

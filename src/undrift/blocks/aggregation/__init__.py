@@ -12,6 +12,7 @@ from undrift.blocks.aggregation.last_loss import ByLastLoss, LastLossComplement
 from undrift.blocks.aggregation.loss import ByLoss, LossComplement
 from undrift.blocks.aggregation.median import CoordinateMedian, TrimmedMean
 from undrift.blocks.aggregation.normalized import Normalized
+from undrift.blocks.aggregation.products import CorrectedFactor, LargestSingular
 from undrift.blocks.aggregation.proxy import ByProxy
 from undrift.blocks.aggregation.score import ByScore, Dampened
 from undrift.blocks.aggregation.shrinking import LayerShrinking
@@ -28,10 +29,12 @@ __all__ = [
     "ByProxy",
     "ByScore",
     "CoordinateMedian",
+    "CorrectedFactor",
     "Dampened",
     "Extrapolated",
     "GeometricMedian",
     "Krum",
+    "LargestSingular",
     "LastLossComplement",
     "LayerShrinking",
     "LossComplement",

@@ -3,6 +3,8 @@
 from undrift.blocks.personalization.adaptive import AdaptiveAggregation
 from undrift.blocks.personalization.alternating import Alternating
 from undrift.blocks.personalization.ditto import Ditto
+from undrift.blocks.personalization.factors import OneFactor, PrivateFactor
+from undrift.blocks.personalization.folded import Folded
 from undrift.blocks.personalization.latest import Latest
 from undrift.blocks.personalization.mixture import Mixture
 from undrift.blocks.personalization.norms import PrivateNorms
@@ -14,9 +16,12 @@ __all__ = [
     "AdaptiveAggregation",
     "Alternating",
     "Ditto",
+    "Folded",
     "Latest",
     "Mixture",
+    "OneFactor",
     "Private",
+    "PrivateFactor",
     "PrivateNorms",
     "RelaxedStart",
     "Tuned",

@@ -1,7 +1,18 @@
 """What happens to a displacement before it leaves the client."""
 
 from undrift.blocks.release.clip import NormClip, QuantileClip
+from undrift.blocks.release.cross_products import CrossProducts
 from undrift.blocks.release.private import PrivateQuantile, PrivateSum
 from undrift.blocks.release.remembered import Remembered, Residual
+from undrift.blocks.release.rotated import Rotated
 
-__all__ = ["NormClip", "PrivateQuantile", "PrivateSum", "QuantileClip", "Remembered", "Residual"]
+__all__ = [
+    "CrossProducts",
+    "NormClip",
+    "PrivateQuantile",
+    "PrivateSum",
+    "QuantileClip",
+    "Remembered",
+    "Residual",
+    "Rotated",
+]

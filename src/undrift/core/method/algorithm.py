@@ -82,6 +82,7 @@ class Algorithm:
         for slot, block in self.slots():
             _fits(slot, block)
             _declares_sizes(slot, block)
+        _one_model(self.slots())
         for slot, block in self.slots():
             if block.needs.plain_sgd and not self.local_optimizer.plain:
                 raise TypeError(
@@ -200,6 +201,14 @@ def _fits(slot: str, block: object) -> None:
         else f"{name} is not a block: derive it from undrift.core.{kind.__name__}"
     )
     raise TypeError(f"{slot} takes a {kind.__name__}, got {block!r}; {hint}")
+
+
+def _one_model(slots: tuple[tuple[str, AnyBlock], ...]) -> None:
+    """Reject blocks that need models of different kinds."""
+    found = {block.needs.model: f"{slot}={type(block).__name__}" for slot, block in slots if block.needs.model}
+    if len(found) > 1:
+        kinds = " and ".join(f"{who} a model of the kind {kind!r}" for kind, who in found.items())
+        raise TypeError(f"no model fits all blocks: {kinds} is needed; leave one of them out")
 
 
 def _declares_sizes(slot: str, block: AnyBlock) -> None:

@@ -334,6 +334,16 @@ class Personalization(Adjusting[ServerT, ClientT, SentT, UpT, StateT]):
         """A boolean vector, true where the model moves at this step of training or tuning; None if all of it does."""
         return None
 
+    def travels(self, layout: Layout, round: int, *, up: bool) -> Tensor | None:
+        """Where a client receives or uploads the model in a round, a boolean vector; None if all of it travels.
+
+        Args:
+            layout: the names and shapes of its tensors.
+            round: the round.
+            up: uploads; otherwise what is received.
+        """
+        return self.shared(layout)
+
     def share(self, v: Vector, layout: Layout) -> Vector:
         """What may leave of a vector: zero where the model is private."""
         mask = self.shared(layout)

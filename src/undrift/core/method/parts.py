@@ -231,12 +231,19 @@ class PersonalizationByPart(ByPart, Personalization[Any, Any, Any, Any, Any]):
             if type(block).adjust is not Adjusting.adjust or block.tuning:
                 raise TypeError(f"by_part: {block!r} trains a second model or tunes one, which is the whole model's")
 
-    def shared(self, layout: Layout) -> Tensor | None:
+    def shared(self, layout: Layout) -> Tensor:
         """Where the parts' blocks share."""
+        return self._where(layout, lambda block, own: block.shared(own))
+
+    def travels(self, layout: Layout, round: int, *, up: bool) -> Tensor:
+        """Where the parts travel."""
+        return self._where(layout, lambda block, own: block.travels(own, round, up=up))
+
+    def _where(self, layout: Layout, ask: Callable[[Any, Layout], Tensor | None]) -> Tensor:
+        """What the parts' blocks answer, true where they answer None or no pattern fits."""
         out = layout.mask(lambda *_: True)
         for _, block, mask, own in self._split(layout):
-            assert isinstance(block, Personalization)
-            inside = block.shared(own)
+            inside = ask(block, own)
             if inside is not None:
                 out[mask] = inside
         return out

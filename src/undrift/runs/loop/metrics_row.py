@@ -40,8 +40,6 @@ class Measure:
         self.setup, self.simulation = setup, simulation
         self.model = bind(simulation.place.to(setup.task.model()))
         self.costs = cost(setup.algorithm)
-        mask = setup.algorithm.personalization.shared(self.model.layout)
-        self.shared = 1.0 if mask is None else float(mask.float().mean())
         if isinstance(setup.task, DataTask) and setup.task.corruptions is not None:
             setup.task.corruptions.make()  # before the clock of the first evaluation starts
         self._personal: tuple[ServerState, Tensor] | None = None
@@ -73,19 +71,26 @@ class Measure:
     def training(self, record: Record) -> dict[str, Any]:
         """The numbers of local training: loss, drift, traffic and gradients."""
         clients = len(record.visits)
-        size = self.model.w.numel() * self.model.w.element_size() * self.shared
+        down, up = (self.model.w.element_size() * self.floats(record.round, up=up) for up in (False, True))
         private = self.simulation.privacy(record.round + 1, self.setup.config.delta)
         return {
             **record.row(self.setup.local.rate(record.round)),
             **({} if private is None else {"epsilon": private.epsilon}),
-            "bytes_down": int(size * (self.costs.down * (clients + len(record.rejections)) + record.asked)),
-            "bytes_up": int(record.summed.get("bytes_up", self.costs.up * size * clients)),
+            "bytes_down": int(down * (self.costs.down * (clients + len(record.rejections)) + record.asked)),
+            "bytes_up": int(record.summed.get("bytes_up", self.costs.up * up * clients)),
         }
 
     @property
     def traffic(self) -> float:
         """A client's bytes up and down in a round, relative to FedAvg, which sends one model each way."""
-        return (self.costs.down + self.costs.up) / 2 * self.shared
+        costs = {False: self.costs.down, True: self.costs.up}
+        sent = sum(costs[up] * self.floats(round, up=up) for up in costs for round in (0, 1))  # factors may take turns
+        return sent / 4 / self.model.w.numel()
+
+    def floats(self, round: int, *, up: bool) -> int:
+        """How many numbers of the model a client receives or uploads in a round; others it has, or keeps."""
+        mask = self.setup.algorithm.personalization.travels(self.model.layout, round, up=up)
+        return self.model.w.numel() if mask is None else int(mask.count_nonzero())
 
     def test(self, state: ServerState) -> dict[str, float]:
         """The metrics of the global model, on the held-out data and on every client's own.

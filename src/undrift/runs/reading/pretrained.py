@@ -27,6 +27,12 @@ def write_pretrained(run: SavedRun, module: Any, out: Path, *, merged: bool, **w
             f"export: {type(module).__name__} is no {kind}, which --format {'merged' if merged else 'adapter'} writes; "
             f"use --format {'merged' if hasattr(module, 'save_pretrained') else 'safetensors'}"
         )
+    opened = any("base_layer" in name and p.requires_grad for name, p in module.named_parameters())
+    if adapted and not merged and opened:
+        raise ValueError(
+            "export: the method has changed the weights under the adapters, which --format adapter leaves out; use "
+            "--format merged"
+        )
     library, use = "transformers", f'`AutoModel.from_pretrained("{out.name}")`, or the class of the model.'
     if adapted and not merged:
         base = next(iter(module.peft_config.values())).base_model_name_or_path

@@ -92,7 +92,7 @@ def check_kind(config: Config, make: Callable[[], torch.nn.Module], dataset: Dat
     algorithm, model = config.algorithm(), str(config.model)
     kind, name = algorithm.needs.model, parts(model)[0]
     known = [one for one in KINDS if KINDS[one] == kind]
-    fitting = [one for one in known if INPUTS[one] == dataset.kind]
+    fitting = [one for one in known if INPUTS[one] == dataset.kind or (one in ROWS and dataset.kind == "image")]
     if kind and name in MODELS and name not in fitting:
         why = f"{model!r} reads no {dataset.kind} data" if name in known else f"{model!r} is none"
         own = "give your own, undrift.models.Variational(body, ...), as in --model mypackage.nets:make"

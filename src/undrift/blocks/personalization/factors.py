@@ -1,0 +1,146 @@
+"""Which factors of adapters train, travel and stay: FFA-LoRA, RoLoRA, FedSVD and FedSA-LoRA."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from undrift.blocks.personalization.private import Kept
+from undrift.core.method.algorithm import vectors
+from undrift.core.method.block import Block, Needs, Personalization
+from undrift.core.method.schedule import Synchronous
+from undrift.core.method.view import End, ServerView, Step, Sums
+from undrift.core.model.flat_model import Layout, Vector
+from undrift.core.model.pairs import find_pairs, mask_of, truncate, write_pairs
+
+
+def remembers_directions(others: Mapping[str, object], why: str) -> str:
+    """Why a block cannot stand beside those that remember a direction over rounds; "" if none does.
+
+    Args:
+        others: the blocks of the other slots.
+        why: what happens to the coordinates in which a direction was remembered.
+    """
+    for slot, block in others.items():
+        if isinstance(block, Block) and (
+            Sums.SLOPES in block.uses or any(vectors(tree) for tree in (block.Server, block.Client, block.Sent))
+        ):
+            return f"{why}, and {slot}={type(block).__name__} remembers a direction; leave one out, or use ffa-lora"
+    return overlaps(others, why)
+
+
+def overlaps(others: Mapping[str, object], why: str) -> str:
+    """Why a block cannot stand beside a schedule in which uploads start from several models; "" if it can."""
+    schedule = others["schedule"]
+    if isinstance(schedule, Synchronous) and schedule.overlaps:
+        return f"{why}, and with schedule={schedule!r} uploads start from several models; use synchronous rounds"
+    return ""
+
+
+def needs_both_factors(others: Mapping[str, object]) -> str:
+    """Why a block that computes with both factors of an adapter cannot have its personalization; "" if it can."""
+    own = others["personalization"]
+    if isinstance(own, Personalization) and own.needs.model:
+        return f"computes with both factors of every client, and personalization={own!r} treats them apart; drop one"
+    return ""
+
+
+def check_shared(end: End) -> None:
+    """Raise an error if a client keeps a factor private, so that the server does not know the product."""
+    shared = end.share(torch.ones_like(end.w)).bool().cpu()
+    if not shared[mask_of(end.layout, "a") | mask_of(end.layout, "b")].all():
+        raise ValueError("a factor of an adapter is private, and the method needs both: share it, or use fedsa-lora")
+
+
+@lru_cache(maxsize=64)
+def _moving(layout: Layout, role: str) -> Tensor:
+    """A boolean vector: true on all but the factors of a role."""
+    return ~mask_of(layout, role)
+
+
+@dataclass(frozen=True)
+class OneFactor(Personalization):
+    """client:  one factor of every adapter moves, the other stays as received; heads move
+    server:  the other factor is bit for bit what it was;   every `refactor` rounds B A = U S V^T, B <- U S, A <- V^T
+
+    The factor that moves is the one that starts at zero: B, but A of an embedding.
+
+    Args:
+        alternate: the factors take turns, beginning with the one that starts at zero.
+        refactor: how many rounds lie between two decompositions of the product; 0 never does one.
+    """
+
+    alternate: bool = False
+    refactor: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.refactor, int) or self.refactor < 0:
+            raise ValueError(f"OneFactor: refactor must be a whole number of 0 or more, got {self.refactor}")
+        if self.alternate and self.refactor:
+            raise ValueError("OneFactor: set alternate or refactor, not both: a decomposition is for a frozen factor")
+
+    @property
+    def needs(self) -> Needs:
+        """A model with adapters."""
+        return Needs(model="adapted")
+
+    def refuses(self, others: Mapping[str, object]) -> str:
+        """Directions remembered in coordinates that stand still or change."""
+        if self.alternate:
+            return remembers_directions(others, "freezes a factor in every other round")
+        return remembers_directions(others, "changes the coordinates of the factors") if self.refactor else ""
+
+    def moving(self, layout: Layout, round: int) -> Tensor:
+        """A boolean vector: true where the model moves in a round."""
+        return _moving(layout, "zero" if self.alternate and round % 2 else "other")
+
+    def active(self, step: Step) -> Tensor:
+        """The factor of the round, and all that is no factor."""
+        return self.moving(step.layout, step.round)
+
+    def travels(self, layout: Layout, round: int, *, up: bool) -> Tensor | None:
+        """The factor of the round; a decomposition changes both, which are then received."""
+        return None if self.refactor and not up else self.moving(layout, round)
+
+    def receive(self, delta: Vector, up: None, view: ServerView[None]) -> tuple[Vector, None]:
+        """Nothing moves the frozen factor, then perhaps a decomposition."""
+        delta = torch.where(self.moving(view.layout, view.round).to(delta.device), delta, 0.0)
+        due = self.refactor and (view.round + 1) % self.refactor == 0
+        return _refactor(view.layout, view.params, delta) if due else delta, None
+
+
+def _refactor(layout: Layout, params: Vector, delta: Vector) -> Vector:
+    """The displacement that also makes the random factor of every product orthonormal; not of a product of zero."""
+    new, values = params + delta, dict[int, Tensor]()
+    tensors = layout.split(new)
+    for pair in find_pairs(layout):
+        b, a = pair.factors(tensors)
+        if not tensors[pair.zero].any():
+            continue
+        u, s, v = truncate(b, a, len(a))
+        values |= {pair.b: u * s, pair.a: v} if pair.zero == pair.b else {pair.b: u, pair.a: s[:, None] * v}
+    return write_pairs(layout, new, values) - params
+
+
+@dataclass(frozen=True)
+class PrivateFactor(Kept):
+    """client:  the factor of every adapter that starts at zero stays with the client; the other is shared
+
+    Args:
+        head: whether all that is no factor, such as a classifier, stays with the client, too.
+    """
+
+    personalizes = True
+
+    head: bool = True
+
+    @property
+    def needs(self) -> Needs:
+        """A model with adapters."""
+        return Needs(model="adapted")
+
+    def own(self, layout: Layout) -> Tensor:
+        """The factors that start at zero, and the head."""
+        return ~mask_of(layout, "other") if self.head else mask_of(layout, "zero")

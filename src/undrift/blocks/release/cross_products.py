@@ -1,0 +1,33 @@
+"""What a sum of factors lacks: every client adds the product of its factors' displacements, where the base lies."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from undrift.core.method.block import Needs, Release
+from undrift.core.method.view import End
+from undrift.core.model.flat_model import Vector
+from undrift.core.model.pairs import find_pairs, write_pairs
+
+
+@dataclass(frozen=True)
+class CrossProducts(Release):
+    """client:  delta_i on the frozen weight W of every adapter <- dB_i dA_i, the displacements of its factors
+
+    Clients do not train W, so that its place in the upload is free. With the mean of these products the server knows
+    the mean of all B_i A_i, from sums alone.
+    """
+
+    @property
+    def needs(self) -> Needs:
+        """A model with adapters whose base travels."""
+        return Needs(model="foldable")
+
+    def release(self, delta: Vector, state: None, end: End) -> Vector:
+        """The displacement with the products in it."""
+        tensors, values = end.layout.split(delta), dict[int, Tensor]()
+        for pair in find_pairs(end.layout):
+            if pair.base is not None:
+                b, a = pair.factors(tensors)
+                values[pair.base] = pair.stored(b @ a)
+        return write_pairs(end.layout, delta, values)

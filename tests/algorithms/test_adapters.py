@@ -1,0 +1,397 @@
+"""The methods for adapters against slow loops, and what must hold of their products, bases and compositions."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from oracle.adapters import METHODS, Oracle, fedex_lora, run
+from undrift import Local, Simulation
+from undrift.algorithms import make
+from undrift.compose.grammar import parse
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.model.flat_model import Layout, bind
+from undrift.core.model.pairs import find_pairs, mask_of
+from undrift.core.records.types import ServerState
+from undrift.lens import client_vectors, product_errors
+from undrift.models import AdaptedLinear, open_base
+
+SCALE = 1.5
+SIZES = (5, 9, 3)
+LOCAL = Local(lr=0.3, epochs=3, batch_size=64)
+NAMES = {
+    "layer.base_layer.weight": "W",
+    "layer.base_layer.bias": "b",
+    "layer.lora_A": "A",
+    "layer.lora_B": "B",
+    "head.weight": "head",
+    "head.bias": "bias",
+}
+OPEN = ("fedex-lora", "flora")
+
+
+class Net(nn.Module):
+    """A layer of 4 inputs and 6 outputs with an adapter of rank 2, and a head."""
+
+    def __init__(self, base: bool) -> None:
+        super().__init__()
+        self.layer = AdaptedLinear(nn.Linear(4, 6), 2, 2 * SCALE)
+        self.head = nn.Linear(6, 3)
+        if base:
+            open_base(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(torch.relu(self.layer(x)))
+        return out
+
+
+@dataclass(frozen=True)
+class Task:
+    """Clients of several sizes that take whole-batch steps, in double precision."""
+
+    base: bool = False
+    sizes: tuple[int, ...] = SIZES
+    same: bool = False
+
+    @property
+    def population(self) -> int:
+        return len(self.sizes)
+
+    def model(self) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(1)
+            return Net(self.base).double()
+
+    def data(self, client: int) -> tuple[Tensor, Tensor]:
+        draw = Generator().manual_seed(0 if self.same else client)
+        count = self.sizes[client]
+        return torch.randn(count, 4, generator=draw, dtype=torch.float64), torch.randint(3, (count,), generator=draw)
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return cross_entropy(model(batch[0]), batch[1])
+
+    def examples(self, client: int) -> int:
+        return self.sizes[client]
+
+    def batches(self, client: int, size: int, generator: Generator) -> Iterator[Any]:
+        yield self.data(client)
+
+
+def method(name: str, **arguments: Any) -> Algorithm:
+    return make(name, **(arguments | {"scale": SCALE} if name in OPEN else arguments))
+
+
+def simulate(algorithm: Algorithm, task: Task, rounds: int, local: Local = LOCAL) -> tuple[Simulation, ServerState]:
+    simulation = Simulation(algorithm, task, local, failures="raise")
+    state = simulation.start()
+    for _ in range(rounds):
+        state, _ = simulation.round(state)
+    return simulation, state
+
+
+def named(task: Task, v: Tensor) -> dict[str, Tensor]:
+    """The tensors of a vector by the oracle's names."""
+    found = bind(task.model()).layout.named(v)
+    return {NAMES[name]: x for name, x in found.items()}
+
+
+def oracle(task: Task, local: Local = LOCAL) -> Oracle:
+    start = {NAMES[name]: p.detach().clone() for name, p in task.model().named_parameters()}
+    return Oracle(start, SCALE, [task.data(i) for i in range(task.population)], local.lr, int(local.epochs))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", METHODS)
+def test_equals_its_oracle(name: str) -> None:
+    task, rounds = Task(base=name in OPEN), 1 if name == "flora" else 3
+    simulation, state = simulate(method(name), task, rounds)
+    expected = run(name, oracle(task), rounds)
+    for key, x in named(task, state.params).items():
+        if (name, key) == ("flora", "A"):
+            assert not torch.allclose(x, expected.model["A"])
+            assert x.abs().max() <= 0.5
+            continue
+        if name == "fedsa-lora" and key != "A":
+            continue
+        torch.testing.assert_close(x, expected.model[key], rtol=1e-10, atol=1e-12, msg=key)
+    if name == "fedsa-lora":
+        for client, own in expected.kept.items():
+            kept = simulation.worker.store.load(client, rounds - 1)
+            personal = named(task, simulation.algorithm.personal(state.params, kept, bind(task.model()).layout))
+            for key, x in own.items():
+                torch.testing.assert_close(personal[key], x, rtol=1e-10, atol=1e-12)
+
+
+def test_fedex_is_flora_in_the_weight_after_one_round() -> None:
+    task = Task(base=True)
+    weights = []
+    for name in OPEN:
+        got = named(task, simulate(method(name), task, 1)[1].params)
+        weights.append(got["W"] + SCALE * got["B"] @ got["A"])
+    torch.testing.assert_close(*weights, rtol=1e-12, atol=1e-13)
+
+
+def test_fedex_is_the_mean_of_the_clients_weights() -> None:
+    task = Task(base=True)
+    _, before = simulate(method("fedex-lora"), task, 1)
+    start = oracle(task)
+    start.model |= {key: x.clone() for key, x in named(task, before.params).items()}
+    models = start.all_trained("A", "B")
+    mean = start.model["W"] + SCALE * start.mean_product(models)
+    fedex_lora(start)
+    torch.testing.assert_close(start.effective(), mean, rtol=1e-12, atol=1e-13)
+    got = named(task, simulate(method("fedex-lora"), task, 2)[1].params)
+    torch.testing.assert_close(got["W"] + SCALE * got["B"] @ got["A"], mean, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["fedex-lora", "lora-fair"])
+def test_one_client_is_fedavg(name: str) -> None:
+    """FedEx(m=1) = FedIT: the base stays; there is nothing to correct."""
+    task = Task(base=name in OPEN, sizes=(5,))
+    got = named(task, simulate(method(name), task, 3)[1].params)
+    plain = named(Task(sizes=(5,)), simulate(make("fedavg"), Task(sizes=(5,)), 3)[1].params)
+    for key, x in plain.items():
+        torch.testing.assert_close(got[key], x, rtol=1e-10, atol=1e-13)
+    if "W" in got:
+        torch.testing.assert_close(got["W"], oracle(task).model["W"], rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("limit", "host"),
+    [
+        (make("fedrot-lora", lam=0.0), "fedavg"),
+        (make("lora-fair", lam=float("inf")), "fedavg"),
+        (make("fedsvd", period=0), "ffa-lora"),
+    ],
+    ids=["fedrot", "fair", "fedsvd"],
+)
+def test_limits(limit: Algorithm, host: str) -> None:
+    got, expected = (simulate(algorithm, Task(), 3)[1].params for algorithm in (limit, make(host)))
+    if host == "fedavg":
+        torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-13)
+    else:
+        assert torch.equal(got, expected)
+
+
+@pytest.mark.parametrize("name", ["ffa-lora", "rolora"])
+def test_the_frozen_factor_keeps_its_bits(name: str) -> None:
+    """Also under weight decay, momentum on the server for FFA-LoRA, and an optimizer with decoupled decay."""
+    text = f"{name} + local-adamw" + (" + server-optimizer:heavy-ball(0.5)" if name == "ffa-lora" else "")
+    local = replace(LOCAL, weight_decay=0.1)
+    simulation = Simulation(parse(text), Task(), local, failures="raise")
+    state = simulation.start()
+    for round in range(4):
+        before = named(Task(), state.params)
+        state, _ = simulation.round(state)
+        after = named(Task(), state.params)
+        frozen = "B" if name == "rolora" and round % 2 else "A"
+        assert torch.equal(before[frozen], after[frozen])
+        assert not torch.equal(before["A" if frozen == "B" else "B"], after["A" if frozen == "B" else "B"])
+        assert not torch.equal(before["head"], after["head"])
+
+
+def test_fedsvd_leaves_the_model_as_it_was() -> None:
+    """A has orthonormal rows, and the product is that of FFA-LoRA after the first round."""
+    got = named(Task(), simulate(make("fedsvd"), Task(), 1)[1].params)
+    plain = named(Task(), simulate(make("ffa-lora"), Task(), 1)[1].params)
+    torch.testing.assert_close(got["A"] @ got["A"].T, torch.eye(2, dtype=torch.float64), rtol=0, atol=1e-12)
+    torch.testing.assert_close(got["B"] @ got["A"], plain["B"] @ plain["A"], rtol=1e-12, atol=1e-14)
+
+
+def test_fedrot_keeps_products_and_undoes_rotations() -> None:
+    from undrift.blocks.release.rotated import rotation
+
+    draw = Generator().manual_seed(0)
+    a, b = (torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in ((3, 7), (5, 3)))
+    q = torch.linalg.qr(torch.randn(3, 3, generator=draw, dtype=torch.float64))[0]
+    q = q if torch.linalg.det(q) > 0 else q * torch.tensor([1.0, 1.0, -1.0])
+    turned = rotation((q.T @ a) @ a.T, 1.0)
+    torch.testing.assert_close(turned.T @ (q.T @ a), a)
+    torch.testing.assert_close((b @ q) @ turned, b)
+    for lam in (0.0, 0.4, 1.0):
+        half = rotation((q.T @ a) @ a.T, lam)
+        torch.testing.assert_close(half @ half.T, torch.eye(3, dtype=torch.float64))
+    assert torch.equal(rotation(torch.zeros(3, 3), 0.5), torch.eye(3))
+
+
+@pytest.mark.parametrize("host", ["ffa-lora", "fedsa-lora", "fedex-lora"])
+@pytest.mark.parametrize("drift", ["scaffold", "feddyn", "proximal(0.1)", "server-momentum(0.3)"])
+def test_corrections_fit_where_coordinates_stay(host: str, drift: str) -> None:
+    text = f"{host}(scale={SCALE}) + {drift}" if host in OPEN else f"{host} + {drift}"
+    task = Task(base=host in OPEN)
+    _, state = simulate(parse(text), task, 4)
+    assert state.params.isfinite().all()
+    if host == "ffa-lora":
+        assert torch.equal(named(task, state.params)["A"], oracle(task).model["A"])
+
+
+def test_scaffold_on_ffa_is_scaffold_on_a_linear_layer() -> None:
+    """FFA-LoRA is FedAvg of a layer with weight B on the inputs A x, so every correction is itself."""
+
+    class Inner(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            whole = Task().model()
+            self.fixed = whole.layer.requires_grad_(False)
+            self.B, self.head = nn.Parameter(self.fixed.lora_B.clone()), whole.head
+
+        def forward(self, x: Tensor) -> Tensor:
+            inner = SCALE * (x @ self.fixed.lora_A.T @ self.B.T)
+            out: Tensor = self.head(torch.relu(self.fixed.base_layer(x) + inner))
+            return out
+
+    class Small(Task):
+        def model(self) -> nn.Module:
+            return Inner()
+
+    for drift in ("scaffold", "feddyn"):
+        got = named(Task(), simulate(parse(f"ffa-lora + {drift}"), Task(), 4)[1].params)
+        plain = bind(Inner()).layout.named(simulate(parse(drift), Small(), 4)[1].params)
+        torch.testing.assert_close(got["B"], plain["B"], rtol=1e-12, atol=1e-13)
+        torch.testing.assert_close(got["head"], plain["head.weight"], rtol=1e-12, atol=1e-13)
+
+
+REFUSED = {
+    "rolora + scaffold": "freezes a factor in every other round, and drift=Scaffold remembers a direction",
+    "rolora + server-optimizer:heavy-ball(0.5)": "and server_optimizer=HeavyBall remembers",
+    "rolora + buffered(2)": "uploads start from several models",
+    "fedsvd + feddyn": "changes the coordinates of the factors, and drift=FedDyn",
+    "fedrot-lora + scaffold": "turns the factors after training, and drift=Scaffold reads",
+    "fedrot-lora + fedcm": "turns the factors after training, and momentum=ServerMomentum reads",
+    "fedrot-lora + personalization:one-factor": "computes with both factors of every client",
+    "flora + fedavgm": "begins with new factors in every round, and server_optimizer=HeavyBall",
+    "flora + scaffold": "begins with new factors in every round, and drift=Scaffold",
+    "fedex-lora + aggregation:coordinate-median": "needs a weighted mean",
+    "fedex-lora + buffered(2)": "uploads start from several models",
+    "norm-clip(1.0) + personalization:folded": "needs release=CrossProducts",
+    "flexlora + fedadam": "gives the factors other coordinates, and server_optimizer=Adam",
+    "flexlora + scaffold": "gives the factors other coordinates, and drift=Scaffold",
+    "lora-fair + personalization:one-factor": "computes with both factors of every client",
+    "ffa-lora + objective:common-representation": "no model fits all blocks",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_refused(text: str) -> None:
+    with pytest.raises(TypeError, match=REFUSED[text].replace("(", r"\(")):
+        parse(text)
+
+
+def test_a_private_factor_is_found_out() -> None:
+    for name in ("flexlora", "lora-fair", "fedrot-lora"):
+        with pytest.raises(Exception, match="a factor of an adapter is private"):
+            simulate(parse(f"{name} + private(('*lora_B',))"), Task(), 1)
+
+
+def test_a_wrong_scale_is_found_out() -> None:
+    with pytest.raises(Exception, match=r"layer has alpha / r = 1.5: give the method scale=1.5"):
+        simulate(make("fedex-lora"), Task(base=True), 1)
+    with pytest.raises(Exception, match=r"the weight under layer does not travel; call undrift\.models\.open_base"):
+        simulate(method("fedex-lora"), Task(), 1)
+
+
+@pytest.mark.parametrize("name", ["rolora", "fedex-lora", "flora", "fedsvd", "fedsa-lora"])
+def test_resumed_in_the_middle(name: str) -> None:
+    """The parity of RoLoRA and the versions of the base follow from the state alone."""
+    from undrift.core.server.wire import fingerprint, from_bytes, to_bytes
+
+    task = Task(base=name in OPEN)
+    _, whole = simulate(method(name), task, 5)
+    simulation, state = simulate(method(name), task, 3)
+    state = from_bytes(ServerState, simulation.algorithm, to_bytes(state), len(state.params))
+    for _ in range(2):
+        state, _ = simulation.round(state)
+    assert fingerprint(state) == fingerprint(whole)
+
+
+def test_absent_clients_have_the_newest_base() -> None:
+    """With a cohort of one of three, every client starts from the version that all others made."""
+    task = Task(base=True)
+    simulation = Simulation(method("fedex-lora"), task, LOCAL, cohort=2, seed=4, failures="raise")
+    state = simulation.start()
+    expected = oracle(task)
+    for _ in range(4):
+        before = state
+        state, record = simulation.round(state)
+        chosen = [visit.client for visit in record.visits]
+        start = oracle(task)
+        start.model |= {key: x.clone() for key, x in named(task, before.params).items()}
+        start.data = [task.data(client) for client in chosen]
+        start.__post_init__()
+        fedex_lora(start)
+        expected = start
+        for key, x in named(task, state.params).items():
+            torch.testing.assert_close(x, expected.model[key], rtol=1e-10, atol=1e-12)
+
+
+def test_flexlora_leaves_out_the_tail() -> None:
+    task = Task()
+    _, before = simulate(make("flexlora"), task, 1)
+    start = oracle(task)
+    start.model |= {key: x.clone() for key, x in named(task, before.params).items()}
+    product = start.mean_product(start.all_trained("A", "B"))
+    got = named(task, simulate(make("flexlora"), task, 2)[1].params)
+    tail = torch.linalg.svdvals(product)[2:].square().sum().sqrt()
+    torch.testing.assert_close(torch.linalg.matrix_norm(product - got["B"] @ got["A"]), tail, rtol=1e-9, atol=1e-12)
+
+
+def test_pairs_and_masks() -> None:
+    layout = bind(Task(base=True).model()).layout
+    (pair,) = find_pairs(layout)
+    assert (layout.names[pair.a], layout.names[pair.b]) == ("layer.lora_A", "layer.lora_B")
+    assert pair.zero == pair.b and pair.other == pair.a and not pair.transposed
+    assert pair.base is not None and layout.names[pair.base] == "layer.base_layer.weight"
+    assert [int(mask_of(layout, role).sum()) for role in ("a", "b", "zero", "other", "base")] == [8, 12, 12, 8, 24]
+
+
+@pytest.mark.quick
+def test_product_errors() -> None:
+    """A pair of scalars, B = (1, 3) and A = (2, 4): the mean of products is 7, the product of means 6."""
+    layout = Layout(("x.lora_A", "x.lora_B"), ((1, 1), (1, 1)))
+    (found,) = product_errors(layout, torch.zeros(2), torch.tensor([[2.0, 1.0], [4.0, 3.0]]))
+    assert (found.layer, found.error) == ("x", pytest.approx(1.0)) and found.relative == pytest.approx(1 / 7)
+    with pytest.raises(ValueError, match="one weight of 0 or more for each of 2 clients"):
+        product_errors(layout, torch.zeros(2), torch.ones(2, 2), [1.0])
+
+
+@pytest.mark.parametrize(("name", "exact"), [("fedavg", False), ("ffa-lora", True), ("rolora", True), ("fedsvd", True)])
+def test_product_errors_of_methods(name: str, exact: bool) -> None:
+    """The covariance identity, its rank, and zero where all clients have one factor in common."""
+    task = Task(sizes=(5, 9))
+    simulation, state = simulate(make(name), task, 2)
+    moves = client_vectors(simulation, state, range(2), "update")
+    layout = bind(task.model()).layout
+    (found,) = product_errors(layout, state.params, moves, task.sizes)
+    assert (found.relative < 1e-12) == exact
+    (pair,) = find_pairs(layout)
+    each = [pair.factors(layout.split(state.params + move)) for move in moves]
+    p = [5 / 14, 9 / 14]
+    dense = sum(share * b @ a for share, (b, a) in zip(p, each, strict=True))
+    means = [sum(share * x[k] for share, x in zip(p, each, strict=True)) for k in (0, 1)]
+    error = dense - means[0] @ means[1]
+    assert found.error == pytest.approx(float(torch.linalg.matrix_norm(error)), abs=1e-12)
+    assert torch.linalg.matrix_rank(error, atol=1e-12) <= (len(p) - 1) * 2
+
+
+def test_the_first_step_from_zero_has_no_product_error() -> None:
+    """At B = 0 the gradient of A is zero, so that all A_i agree after one step."""
+    simulation = Simulation(make("fedavg"), Task(), replace(LOCAL, epochs=1), failures="raise")
+    state = simulation.start()
+    moves = client_vectors(simulation, state, range(3), "update")
+    (found,) = product_errors(bind(Task().model()).layout, state.params, moves, SIZES)
+    assert found.relative < 1e-12
+
+
+def test_folding_reports_the_same_error() -> None:
+    """FedEx-LoRA knows it from its sums; the instrument sees the clients."""
+    task = Task(base=True)
+    simulation, state = simulate(method("fedex-lora"), task, 2)
+    layout = bind(task.model()).layout
+    moves = client_vectors(simulation, state, range(3), "update").masked_fill(mask_of(layout, "base"), 0.0)
+    (found,) = product_errors(layout, state.params, moves, SIZES)
+    _, record = simulation.round(state)
+    assert record.reports["personalization.product_error"] == pytest.approx(found.relative)

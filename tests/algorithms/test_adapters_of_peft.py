@@ -1,0 +1,207 @@
+"""Adapters of peft on tiny Roberta, Llama and GPT-2: pairs, orientation, exact aggregation, heads and bytes."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from support.hugging_face import SIZES, need
+from undrift import LoaderTask, Local, Simulation
+from undrift.algorithms import make
+from undrift.blocks import Folded
+from undrift.compose.grammar import parse
+from undrift.core.model.flat_model import Layout, bind
+from undrift.core.model.pairs import find_pairs, mask_of
+from undrift.core.tasks.model_factory import initial_model
+from undrift.lens import client_vectors
+from undrift.models import open_base
+
+need("transformers", "peft")
+
+LOCAL = Local(lr=0.5, steps=3, batch_size=4)
+
+
+def roberta(base: bool = False) -> nn.Module:
+    """A classifier whose head is trained densely, as modules_to_save of peft has it."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import RobertaConfig, RobertaForSequenceClassification
+
+    config = RobertaConfig(
+        num_hidden_layers=2,
+        hidden_size=16,
+        num_attention_heads=4,
+        intermediate_size=24,
+        vocab_size=40,
+        max_position_embeddings=24,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        attn_implementation="eager",
+    )
+    lora = LoraConfig(r=2, lora_alpha=4, target_modules=["query", "intermediate.dense"], modules_to_save=["classifier"])
+    return _made(get_peft_model(RobertaForSequenceClassification(config), lora), base)
+
+
+def llama(base: bool = False) -> nn.Module:
+    """Linear layers that are not square, and an embedding."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(vocab_size=40, intermediate_size=24, attn_implementation="eager", **SIZES)
+    lora = LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj", "up_proj", "embed_tokens"])
+    return _made(get_peft_model(LlamaForCausalLM(config), lora), base)
+
+
+def gpt2(base: bool = False) -> nn.Module:
+    """Conv1D stores its weight the other way round."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        vocab_size=40, n_positions=16, n_embd=16, n_layer=2, n_head=2, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0
+    )
+    lora = LoraConfig(r=2, lora_alpha=4, target_modules=["c_attn", "mlp.c_proj"], fan_in_fan_out=True)
+    return _made(get_peft_model(GPT2LMHeadModel(config), lora), base)
+
+
+def _made(model: Any, base: bool) -> nn.Module:
+    model = model.double()
+    for name, p in model.named_parameters():
+        if "lora_" in name and not p.any():
+            nn.init.normal_(p, std=0.1)  # a product that is not zero
+    return open_base(model) if base else model
+
+
+MODELS: dict[str, Callable[..., nn.Module]] = {"roberta": roberta, "llama": llama, "gpt2": gpt2}
+
+
+def task(name: str, base: bool = False) -> LoaderTask:
+    """Three clients of different sizes."""
+    draw = torch.Generator().manual_seed(0)
+    rows = torch.randint(3, 40, (18, 8), generator=draw)
+    if name == "roberta":
+        examples = [{"input_ids": row, "labels": row[0] % 2} for row in rows]
+    else:
+        examples = [{"input_ids": row, "labels": row} for row in rows]
+    return LoaderTask(partial(MODELS[name], base), [examples[:4], examples[4:9], examples[9:16]], test=examples[16:])
+
+
+def merged(name: str, layout: Layout, v: Tensor, base: bool) -> dict[str, Tensor]:
+    """The weights of the model that peft merges, at a vector."""
+    model = initial_model(partial(MODELS[name], base), task(name).seed)
+    bound = bind(model)
+    assert bound.layout.names == layout.names
+    bound.place(v)
+    whole: Any = deepcopy(model)
+    return {key: x.detach().clone() for key, x in whole.merge_and_unload().state_dict().items()}
+
+
+def layout_of(name: str, base: bool = False) -> tuple[Layout, Tensor]:
+    bound = bind(initial_model(partial(MODELS[name], base), task(name).seed))
+    return bound.layout, bound.w.clone()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_pairs_have_the_products_of_peft(name: str) -> None:
+    """W + s B A by our orientation and scale is what peft merges."""
+    layout, w = layout_of(name, base=True)
+    found = merged(name, layout, w, True)
+    tensors = layout.split(w)
+    pairs = find_pairs(layout)
+    assert len(pairs) == {"roberta": 4, "llama": 7, "gpt2": 4}[name]
+    for pair in pairs:
+        assert pair.base is not None
+        b, a = pair.factors(tensors)
+        key = next(key for key in found if pair.layer.endswith(key.removesuffix(".weight")) and key.endswith("weight"))
+        torch.testing.assert_close(tensors[pair.base] + 2.0 * pair.stored(b @ a), found[key], rtol=1e-6, atol=1e-9)
+        embedding = "embed" in pair.layer
+        assert pair.transposed == (name == "gpt2" or embedding) and pair.zero == (pair.a if embedding else pair.b)
+
+
+@pytest.mark.parametrize("method", ["fedex-lora(scale=2.0)", "flora(scale=2.0)"])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_aggregated_model_is_the_mean_of_the_clients_models(name: str, method: str) -> None:
+    """Every merged weight of the global model is the weighted mean of the clients' merged weights."""
+    simulation = Simulation(parse(method), task(name, True), LOCAL, failures="raise")
+    state = simulation.start()
+    layout, _ = layout_of(name, True)
+    base = mask_of(layout, "base")
+    moves = client_vectors(simulation, state, range(3), "update").masked_fill(base, 0.0)
+    each = [merged(name, layout, state.params + move, True) for move in moves]
+    got = merged(name, layout, simulation.round(state)[0].params, True)
+    shares = torch.tensor([4, 5, 7], dtype=torch.float64) / 16
+    for key, x in got.items():
+        if x.is_floating_point():
+            mean = torch.stack([p * one[key].double() for p, one in zip(shares, each, strict=True)]).sum(0)
+            torch.testing.assert_close(x.double(), mean, rtol=1e-6, atol=1e-8, msg=lambda m, key=key: f"{key}: {m}")
+    assert any(not torch.allclose(one[key].double(), got[key].double(), atol=1e-6) for one in each for key in got)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "method", ["ffa-lora", "rolora", "fedsvd", "fedrot-lora", "flexlora", "lora-fair", "fedsa-lora"]
+)
+def test_every_method_trains_models_of_peft(name: str, method: str) -> None:
+    """Heads travel, and a second process would find the same bits."""
+    paths = []
+    for _ in range(2):
+        simulation = Simulation(make(method), task(name), LOCAL, failures="raise")
+        state = simulation.start()
+        layout, _ = layout_of(name)
+        first = state.params.clone()
+        for _ in range(2):
+            state, _ = simulation.round(state)
+        paths.append(state.params)
+        moved = layout.named(state.params != first)
+        heads = [x.any() for key, x in moved.items() if "classifier" in key]
+        assert all(heads) != (method == "fedsa-lora" and name == "roberta") or not heads
+        frozen = mask_of(layout, "other") if method == "ffa-lora" else torch.zeros(layout.size, dtype=torch.bool)
+        assert not (state.params != first)[frozen].any() and (state.params != first).any()
+    assert torch.equal(*paths)
+
+
+BYTES: dict[str, tuple[Callable[..., int], Callable[..., int]]] = {
+    "fedavg": (lambda r, i, o: r * (i + o), lambda r, i, o: r * (i + o)),
+    "ffa-lora": (lambda r, i, o: r * o, lambda r, i, o: r * o),
+    "fedsvd": (lambda r, i, o: r * (i + o), lambda r, i, o: r * o),
+    "fedrot-lora": (lambda r, i, o: r * (i + o), lambda r, i, o: r * (i + o)),
+    "flexlora": (lambda r, i, o: r * (i + o), lambda r, i, o: r * (i + o)),
+    "lora-fair": (lambda r, i, o: r * (i + o), lambda r, i, o: r * (i + o)),
+    "fedsa-lora": (lambda r, i, o: r * i, lambda r, i, o: r * i),
+    "fedex-lora": (lambda r, i, o: r * (i + o) + i * o, lambda r, i, o: r * (i + o) + i * o),
+}
+"""Numbers that travel for a layer of d_in = i and d_out = o: down and up."""
+
+
+@pytest.mark.parametrize("method", BYTES)
+def test_what_travels_is_counted_by_the_formulas(method: str) -> None:
+    """GPT-2: c_attn of 16 to 48, c_proj of 64 to 16, twice; no head."""
+    layout, _ = layout_of("gpt2", base=method == "fedex-lora")
+    for up in (False, True):
+        mask = make(method).personalization.travels(layout, 0, up=up)
+        formula = BYTES[method][int(up)]
+        expected = 2 * (formula(2, 16, 48) + formula(2, 64, 16))
+        assert (layout.size if mask is None else int(mask.sum())) == expected
+
+
+def test_rolora_takes_turns_on_the_wire() -> None:
+    layout, _ = layout_of("gpt2")
+    counts = [int(make("rolora").personalization.travels(layout, round, up=True).sum()) for round in range(3)]
+    assert counts == [2 * 2 * (48 + 16), 2 * 2 * (16 + 64), 2 * 2 * (48 + 16)]
+
+
+def test_a_quantised_base_cannot_be_opened() -> None:
+    class Packed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.base_layer = nn.Linear(2, 2)
+            self.base_layer.weight = nn.Parameter(torch.zeros(2, 2, dtype=torch.uint8), requires_grad=False)
+
+    with pytest.raises(ValueError, match="a weight is quantised"):
+        open_base(Packed())
+    with pytest.raises(ValueError, match="no layer has an adapter"):
+        open_base(nn.Linear(2, 2))
+    assert Folded().scale == 1.0
