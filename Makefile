@@ -86,7 +86,7 @@ studies:  ## the strict studies behind docs/evidence/results, tuned and run; day
 papers:  ## docs/evidence/papers.md, from the files of src/undrift/papers; a test holds it up to date
 	$(PYTHON) -m undrift.papers.page docs/evidence/papers.md
 
-golden:  ## the hashes of every method and of forty compositions, which guard refactoring
+golden:  ## the hashes of every method and of some compositions, which guard refactoring
 	$(PYTHON) tests/golden/hashes.py
 
 precision:  ## four methods in float32 and bfloat16 over three seeds; an hour on one core, resumed where it was ended

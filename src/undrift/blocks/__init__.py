@@ -84,9 +84,11 @@ from undrift.blocks.release import (
     PrivateQuantile,
     PrivateSum,
     QuantileClip,
+    Quantized,
     Remembered,
     Residual,
     Rotated,
+    TopK,
 )
 from undrift.blocks.schedule import Asynchronous, Buffered, OverSelected
 from undrift.blocks.selection import PowerOfChoice
@@ -188,6 +190,7 @@ __all__ = [
     "ProximalAscent",
     "QFair",
     "QuantileClip",
+    "Quantized",
     "RelaxedStart",
     "Remembered",
     "Residual",
@@ -202,6 +205,7 @@ __all__ = [
     "ServerSAM",
     "SpreadOut",
     "StaleGlobal",
+    "TopK",
     "TrimmedMean",
     "Tuned",
     "Uniform",

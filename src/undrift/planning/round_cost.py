@@ -96,6 +96,7 @@ class MethodSize:
         name: the method.
         down: vectors that a client receives.
         up: vectors that a client uploads.
+        short: what a displacement takes on the wire as a share of the model; below 1 the method compresses it.
         client_state: vectors that a client keeps.
         server_state: vectors that the server keeps, the model included.
         gradients: gradients per local step.
@@ -113,6 +114,12 @@ class MethodSize:
     sums: int = 1
     gathers: bool = False
     remembers: bool = False
+    short: float = 1.0
+
+    @property
+    def sent(self) -> float:
+        """Models that a client's upload takes on the wire."""
+        return self.up - 1 + self.short
 
     @property
     def packed(self) -> float:
@@ -134,13 +141,14 @@ def method_size(algorithm: Algorithm, local: Local | None = None, name: str = ""
     return MethodSize(
         name or str(algorithm),
         declared.down,
-        declared.up,
+        round(declared.up - algorithm.release.traffic) + 1,
         declared.client_state,
         declared.server_state,
         declared.gradients_per_step,
         list(sizes.values()).count(length),
         declared.gathers,
         algorithm.keeps_buffers(local) or not declared.stateless,
+        algorithm.release.traffic,
     )
 
 
@@ -262,9 +270,11 @@ class CostModel:
     def traffic(self) -> dict[str, float]:
         """Bytes that leave and reach the server, and what the round's clients would receive and upload one by one."""
         size, method, model = self.size, self.method, _FLOAT * self.size.parameters
-        uploads = size.cohort * model * method.up
+        uploads = size.cohort * model * method.sent
         reply = size.chunks * size.parameters * method.packed
         inward = (uploads if method.gathers and size.chunks else 0.0) + reply
+        if size.engine == "flower" and size.chunks == size.cohort:  # a node with one client sends its upload
+            inward = uploads
         readers = 0 if size.engine == "local" else min(size.workers, size.cohort)
         return {
             "out": float(readers * model * method.down),

@@ -1,6 +1,7 @@
 """What happens to a displacement before it leaves the client."""
 
 from undrift.blocks.release.clip import NormClip, QuantileClip
+from undrift.blocks.release.compressed import Quantized, TopK
 from undrift.blocks.release.cross_products import CrossProducts
 from undrift.blocks.release.private import PrivateQuantile, PrivateSum
 from undrift.blocks.release.remembered import Remembered, Residual
@@ -12,7 +13,9 @@ __all__ = [
     "PrivateQuantile",
     "PrivateSum",
     "QuantileClip",
+    "Quantized",
     "Remembered",
     "Residual",
     "Rotated",
+    "TopK",
 ]

@@ -106,7 +106,7 @@ class Algorithm:
     def _repr_html_(self) -> str:
         """The slots that differ from FedAvg and what they cost, for notebooks."""
         spent = cost(self)
-        traffic = f"traffic {spent.down} + {spent.up} models, {spent.gradients_per_step} gradients per step"
+        traffic = f"traffic {spent.down} + {spent.up:g} models, {spent.gradients_per_step} gradients per step"
         rows = list(spent.slots.items()) or [("every slot", "as in FedAvg")]
         return html_table(("slot", "block"), rows, title="Algorithm", note=traffic)
 
@@ -228,7 +228,7 @@ class Cost:
     Args:
         slots: the blocks that differ from FedAvg, by slot.
         down: what a client receives in a round.
-        up: what a client uploads in a round.
+        up: what a client uploads in a round, where it is sent alone; a sum of several uploads is not compressed.
         client_state: what a client keeps between its rounds.
         server_state: what the server keeps, the model included.
         gradients_per_step: gradient evaluations per local step.
@@ -240,7 +240,7 @@ class Cost:
 
     slots: dict[str, str]
     down: int
-    up: int
+    up: float
     client_state: int
     server_state: int
     gradients_per_step: int
@@ -268,7 +268,7 @@ def cost(algorithm: Algorithm) -> Cost:
     return Cost(
         slots=changed,
         down=1 + sum(vectors(block.Sent) for block in blocks),
-        up=1 + sum(vectors(block.Up) for block in blocks),
+        up=round(algorithm.release.traffic, 4) + sum(vectors(block.Up) for block in blocks),
         client_state=sum(vectors(block.Client) for block in blocks),
         server_state=1 + sum(vectors(block.Server) for block in blocks),
         gradients_per_step=1 + sum(block.gradients for block in blocks),

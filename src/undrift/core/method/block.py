@@ -285,6 +285,14 @@ class Release(Block[ServerT, ClientT, SentT, UpT, StateT]):
     separation = 1
     """How many rounds lie at least between two of a client: the cohorts are drawn so. 1 allows every round."""
 
+    @property
+    def traffic(self) -> float:
+        """The bytes of a displacement on the wire, as a share of the model's; below 1 it travels in a short form.
+
+        That form is without loss: see `undrift.core.records.short_vector`.
+        """
+        return 1
+
     def release(self, delta: Vector, state: StateT, end: End) -> Vector:
         """What leaves the client in place of its displacement, which may be overwritten.
 

@@ -15,6 +15,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from undrift.core.method.algorithm import Algorithm
+from undrift.core.records.short_vector import lengthen, shorten
 from undrift.core.records.types import Broadcast, ClientState, Declared, Flight, ServerState, Upload, kinds
 
 _MAGIC = b"undrift1"
@@ -48,17 +49,27 @@ def flatten(record: ServerState | Broadcast | ClientState | Upload) -> dict[str,
     return out
 
 
+def flatten_short(upload: Upload, algorithm: Algorithm) -> dict[str, Tensor]:
+    """An upload as named tensors for a network: a displacement that the method compresses is in its short form."""
+    tensors = flatten(upload)
+    return tensors | {"delta": shorten(upload.delta)} if algorithm.release.traffic < 1 else tensors
+
+
 def restore(kind: type[RecordT], algorithm: Algorithm, tensors: Mapping[str, Tensor], size: int) -> RecordT:
     """The record that `flatten` took apart.
 
     Args:
         kind: ServerState, Broadcast, ClientState or Upload.
         algorithm: declares the trees.
-        tensors: what `flatten` returned.
+        tensors: what `flatten` or `flatten_short` returned.
         size: the length of the model; every vector must have it.
     """
-    left = dict(tensors)
-    parts = {}
+    left, parts = dict(tensors), {}
+    if kind is Upload and algorithm.release.traffic < 1 and "delta" in left and left["delta"].dtype == torch.uint8:
+        try:
+            left["delta"] = lengthen(left["delta"], size)
+        except ValueError as error:
+            raise WireError(f"delta: {error}") from error
     for slot, block in algorithm.slots():
         declared: Declared = getattr(block, _TREES[kind])
         if declared is not None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from torch import Tensor
 
@@ -121,7 +122,8 @@ class Partial:
         Args:
             packed: sums in their short form, for networks; plain sums are faster in memory that is shared.
         """
-        tensors = self.total.flatten(wire.flatten, packed)
+        write = partial(wire.flatten_short, algorithm=self.total.algorithm) if packed else wire.flatten
+        tensors = self.total.flatten(write, packed)
         summary = {
             "visits": [
                 [v.client, v.examples, v.gradients, v.loss, v.seconds, v.weight, v.norm, dict(v.reports)]
