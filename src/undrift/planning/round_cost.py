@@ -273,8 +273,8 @@ class CostModel:
         uploads = size.cohort * model * method.sent
         reply = size.chunks * size.parameters * method.packed
         inward = (uploads if method.gathers and size.chunks else 0.0) + reply
-        if size.engine == "flower" and size.chunks == size.cohort:  # a node with one client sends its upload
-            inward = uploads
+        if size.engine == "flower" and size.chunks == size.cohort and method.short < 1:
+            inward = uploads  # a node with one client sends its compressed upload, others a sum
         readers = 0 if size.engine == "local" else min(size.workers, size.cohort)
         return {
             "out": float(readers * model * method.down),

@@ -96,7 +96,7 @@ def build_app(
     _answer_queries(app, clients, folder, several=True)
 
     @app.train()
-    @_guarded(shares)
+    @guarded(shares)
     def train(message: Message, context: Context) -> Message:
         order = Order.read(message.content)
         worker = open_worker(order, context)
@@ -108,12 +108,12 @@ def build_app(
         return mask_partial(found, broadcast, order, message, context)
 
     @app.query(SECURE)
-    @_guarded(shares)
+    @guarded(shares)
     def step(message: Message, context: Context) -> Message:
         return answer_step(message, context)
 
     @app.query(LOSSES)
-    @_guarded(shares)
+    @guarded(shares)
     def losses(message: Message, context: Context) -> Message:
         check_plain(context)
         order = Order.read(message.content)
@@ -144,7 +144,7 @@ def keep_text(error: Exception) -> str:
     return f"{type(cause).__name__}{known}; its text is in the node's log as error {number}"
 
 
-def _guarded(shares: Callable[[Context], bool]) -> Callable[[Answering], Answering]:
+def guarded(shares: Callable[[Context], bool]) -> Callable[[Answering], Answering]:
     """Makes a function of a ClientApp refuse an order that it cannot follow; other errors pass if they are shared."""
 
     def guard(function: Answering) -> Answering:
@@ -183,7 +183,7 @@ def _answer_queries(app: ClientApp, clients: Hosted, folder: Callable[[Context, 
     """
 
     @app.query()
-    @_guarded(shares_errors)
+    @guarded(shares_errors)
     def query(message: Message, context: Context) -> Message:
         own = _clients_of(clients, context, read_population(message.content))
         own = own if isinstance(own, range) else list(own)

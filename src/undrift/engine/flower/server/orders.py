@@ -81,8 +81,8 @@ class Orders:
             seconds: how long to wait for replies.
             config: sent to the nodes, for custom train functions.
         """
-        count = len(tally.clients)
-        messages = self._messages(MessageType.TRAIN, tally.broadcast, groups, accepted, count, seconds, config)
+        sent, cohort = tally.broadcast, tally.cohort
+        messages = self._messages(MessageType.TRAIN, sent, groups, accepted, cohort, seconds, config)
         for message, clients in zip(messages, groups.values(), strict=True):
             tally.expect(message, clients)
         return messages

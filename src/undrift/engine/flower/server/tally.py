@@ -111,6 +111,7 @@ class Tally:
         share: the most of the round's weight that one node may have; below 1 the sum of each node is kept until the
             round is over.
         known: displacements that were accepted in earlier rounds, by digest, with the round from 1.
+        cohort: how many clients take part in the round everywhere; 0 if these are all.
     """
 
     algorithm: Algorithm
@@ -122,6 +123,7 @@ class Tally:
     examples: Mapping[int, int] = field(default_factory=dict)
     share: float = 1.0
     known: Mapping[str, int] = field(default_factory=dict)
+    cohort: int = 0
     messages: list[Message] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
@@ -132,6 +134,7 @@ class Tally:
         self.total = self.empty()
         self._members: dict[int, list[int]] = {}
         self._settled: set[int] = set()
+        self.cohort = self.cohort or len(self.clients)
         self.nodes: dict[int, int] = {}  # the node that each client was last ordered from
         self.uploads: dict[str, int] = {}  # digest of accepted displacements -> node
         self.summed: Mapping[str, float] = {}  # see Partial
@@ -192,7 +195,7 @@ class Tally:
             self.broadcast,
             clients,
             self.bound,
-            cohort=len(self.clients),
+            cohort=self.cohort,
             seed=self.seed,
             examples=self.examples,
         )

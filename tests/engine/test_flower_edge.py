@@ -1,0 +1,196 @@
+"""Edge servers: the bits of flat rounds for any tree, and what they refuse."""
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import Context
+
+from support.flower import Clock, reference, rounds_of, start, strategy_of
+from support.flower import own_clock as own_clock
+from support.flower_grid import StandInGrid
+from undrift import make
+from undrift.core.records.rejection import Reason
+from undrift.engine.flower.server.receive import TooFewNodes
+from undrift.flower import EdgeLog, Job, client_app, edge_app
+from undrift.runs.folder.audit import read_log
+from undrift.runs.folder.signature import AuditError
+from undrift.testing import clinic, fingerprint
+from undrift.util.storage.heads import read_heads
+
+POPULATION = 8
+METHODS = [
+    "fedavg",
+    "fedprox",
+    "scaffold",
+    "feddyn",
+    "fedsam",
+    "fednova",
+    "fedcm",
+    "fedadam",
+    "fedavgm",
+    "fedsmoo",
+    "mofedsam",
+    "fedspeed",
+    "fedlesam-d",
+    "fedfft",
+    "fedfft-d",
+    "specgrad",
+    "feddc",
+    "fedgamma",
+    "fedyogi",
+    "fedexp",
+]
+
+
+class Tree:
+    """Edge servers over nodes, on grids in this process; a leaf is a node with clients.
+
+    Args:
+        name: the method.
+        shape: a list of lists for each edge server, clients at the leaves: [[0, 1], [[2], [3, 4]]].
+        root: folder of the states.
+        settings: of all edge servers.
+    """
+
+    def __init__(self, name: str, shape: list[Any], root: Path, **settings: Any) -> None:
+        self.name, self.root, self.settings = name, root, {"poll": 0.01, "wait": 2.0, "rejoin": 0.5, **settings}
+        self.grids: list[StandInGrid] = []
+        self.top = self.grid(shape, "top")
+
+    def grid(self, shape: list[Any], path: str) -> StandInGrid:
+        """The grid of some nodes, one for each entry."""
+        apps = [self.app(entry, f"{path}-{i}") for i, entry in enumerate(shape)]
+
+        def serve(message: Any, context: Context) -> Any:
+            return apps[int(context.node_config["partition-id"])](message, context)
+
+        grid = StandInGrid(serve, len(shape), self.root / path, seed=len(self.grids))  # type: ignore[arg-type]
+        self.grids.append(grid)
+        return grid
+
+    def app(self, entry: Any, path: str) -> Any:
+        """A node with clients, or an edge server over others, which has a new process for every message."""
+        if all(isinstance(client, int) for client in entry):
+            return client_app(Job(make(self.name), clinic(make(self.name))), clients=entry)
+        grid = self.grid(entry, path)
+        return lambda *given: edge_app(self.name, lambda _: grid, nodes=len(entry), **self.settings)(*given)
+
+
+def shape_of(chance: Random, clients: list[int], depth: int) -> list[Any]:
+    """A random tree with edge servers of some depth; a leaf has one client or more."""
+    count = chance.randrange(1, min(4, len(clients)) + 1)
+    cuts = sorted(chance.sample(range(1, len(clients)), count - 1)) if count > 1 else []
+    parts = [clients[a:b] for a, b in zip([0, *cuts], [*cuts, len(clients)], strict=True)]
+    return [shape_of(chance, part, depth - 1) if depth else part for part in parts]
+
+
+@pytest.mark.sweep(every=5)
+@pytest.mark.parametrize("name", METHODS)
+def test_every_tree_has_the_bits_of_one_process(name: str, clock: Clock, tmp_path: Path) -> None:
+    """Depths 1 to 3; in the deeper ones a reply of a node and one of an edge server are lost, and come again."""
+    chance = Random(name)
+    expected = fingerprint(reference(name, 2))
+    for depth in (1, 2, 3):
+        clients = chance.sample(range(POPULATION), POPULATION)
+        tree = Tree(name, shape_of(chance, clients, depth), tmp_path / str(depth))
+        for grid in tree.grids if depth > 1 else ():
+            restart_once(grid, chance.randrange(grid.partitions))
+        strategy = strategy_of(name, cohort=5, rejoin=1.0)
+        start(strategy, tree.top, 2)
+        assert fingerprint(strategy.state) == expected, (name, depth)
+        restarts = [times for grid in tree.grids for times in grid.starts.values()]
+        assert max(restarts) == (2 if depth > 1 else 1)
+
+
+def restart_once(grid: StandInGrid, partition: int) -> None:
+    """A node dies with its first reply to an order, and is back at once."""
+
+    def lose(message: Any, reply: Any) -> Any:
+        grid.faults.clear()
+        grid.restart(partition)
+        return []
+
+    grid.faults[partition] = lose
+
+
+def test_a_node_that_is_lost_is_absent_and_the_others_are_summed(clock: Clock, tmp_path: Path) -> None:
+    path, clients = tmp_path / "edge" / "audit.jsonl", [0, 3, 5, 6, 7]
+    log = EdgeLog(path)
+    tree = Tree("scaffold", [[[0, 3], [4]], [[5], [6], [7]]], tmp_path, on_round=log.write, head=log.head)
+    tree.grids[0].dropped = {1}  # client 4
+    strategy = strategy_of("scaffold", nodes=2, quorum=0.0)
+    start(strategy, tree.top, 2)
+    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", clients, clients))
+    absent = dict(strategy.records[0].absent)
+    assert set(absent) == {1, 2, 4} and absent[4] == "left out of its node's reply"
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    found = {(event["round"], event["event"], str(event.get("client", event.get("clients")))) for event in events}
+    each = {("absent", "4"), ("accept", "[0, 3]"), ("accept", "[5, 6, 7]")}
+    assert found == {(round, *event) for round in (1, 2) for event in each}
+    assert events[-1]["run"] == strategy.run and read_log(path).head == log.head()
+    kept = {head for file in tmp_path.rglob("heads.jsonl") for head in read_heads(file)}
+    assert kept & {event["hash"] for event in events}  # the nodes below keep heads of this log
+    path.write_text(path.read_text().replace("absent", "accept"))
+    with pytest.raises(AuditError):
+        EdgeLog(path)
+
+
+def test_a_bad_reply_stops_at_the_edge(clock: Clock, tmp_path: Path) -> None:
+    """The gate of the edge server rejects it; the server learns the client and the reason, and the rest counts."""
+    tree = Tree("fedavg", [[[0, 3], [4]], [[5], [6, 7]]], tmp_path)
+
+    def spoil(message: Any, reply: Any) -> Any:
+        array = reply.content["arrays"]["delta"]
+        array.data = b"\xff" * len(array.data)
+        return reply
+
+    tree.grids[0].faults = {1: spoil}
+    strategy = strategy_of("fedavg", nodes=2, quorum=0.0)
+    start(strategy, tree.top, 1)
+    assert [(r.client, r.reason) for r in strategy.records[0].rejections] == [(4, Reason.FINITE)]
+    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", [0, 3, 5, 6, 7]))
+
+
+def test_a_quorum_of_its_own(clock: Clock, tmp_path: Path) -> None:
+    tree = Tree("fedavg", [[[0, 3], [4]], [[5], [6, 7]]], tmp_path, quorum=0.9)
+    tree.grids[0].dropped = {1}
+    strategy = strategy_of("fedavg", nodes=2, quorum=0.0)
+    start(strategy, tree.top, 1)
+    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", [5, 6, 7]))
+
+
+def test_what_is_refused_by_name(clock: Clock, tmp_path: Path) -> None:
+    for name in ("krum", "median", "fedlaw"):
+        with pytest.raises(TypeError, match=r"edge_app: aggregation=.* takes uploads one by one"):
+            edge_app(name, lambda _: None)  # type: ignore[arg-type,return-value]
+    for given in ({"nodes": 0}, {"quorum": 1.5}):
+        with pytest.raises(ValueError, match="edge_app: nodes must be 1 or more"):
+            edge_app("fedavg", lambda _: None, **given)  # type: ignore[arg-type,return-value]
+    tree = Tree("fedavg", [[[0, 1, 2, 3], [4, 5, 6, 7]]], tmp_path)
+    strategy = strategy_of("fedprox", quorum=0.5, patience=1)
+    with pytest.raises(TooFewNodes, match="this node runs"):
+        start(strategy, tree.top, 1)
+
+
+@pytest.mark.quick
+def test_one_client_below_an_edge_server_sends_its_upload(clock: Clock, tmp_path: Path) -> None:
+    """Its displacement is checked by every gate on the way, and passes as it is; what is compressed stays short."""
+    name = "fedavg + quantized(4)"
+    tree = Tree(name, [[[[c]]] for c in range(POPULATION)], tmp_path)
+    sizes: list[int] = []
+
+    def note(message: Any, reply: Any) -> Any:
+        sizes.extend(len(array.data) for name, array in reply.content["arrays"].items() if name == "delta")
+        return reply
+
+    tree.top.faults = dict.fromkeys(range(POPULATION), note)
+    strategy = strategy_of(name, cohort=5)
+    start(strategy, tree.top, 2)
+    assert fingerprint(strategy.state) == fingerprint(reference(name, 2))
+    assert sizes and max(sizes) < len(strategy.state.params)  # a byte for two parameters, and the head
