@@ -107,7 +107,7 @@ class Quantized(Release):
         """Round at random to multiples of the step, up or down, so that the mean is exact."""
         random, most = end.random("quantize"), 2 ** (self.bits - 1) - 1
         host, least = delta.cpu(), max(2.0**-60, torch.finfo(delta.dtype).tiny)
-        for here in host.split(BLOCK):
+        for here in torch.split(host, BLOCK):
             largest = float(here.abs().max())
             drawn = torch.rand(len(here), generator=random, dtype=torch.float64)
             if largest and isfinite(largest):  # the gate rejects what is not finite

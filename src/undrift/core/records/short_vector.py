@@ -29,8 +29,8 @@ def shorten(x: Tensor) -> Tensor:
     for number, start in enumerate(range(0, len(values), BLOCK)):
         heads[number], body = _shortest(values[start : start + BLOCK])
         bodies.append(body)
-    start = np.array([len(values), values.dtype.itemsize], "<i8")
-    return torch.from_numpy(np.concatenate([start.view(np.uint8), heads.view(np.uint8), *bodies]))
+    first = np.array([len(values), values.dtype.itemsize], "<i8")
+    return torch.from_numpy(np.concatenate([first.view(np.uint8), heads.view(np.uint8), *bodies]))
 
 
 def lengthen(data: Tensor, size: int) -> Tensor:

@@ -136,7 +136,7 @@ class _Edge:
         summary = tally.partial() if kept else replace(tally.partial(), total=tally.empty(), visits=[])
         tensors, line = summary.flatten()
         if len(order.clients) == 1:  # the server checks a single upload itself
-            tensors = tally.upload if kept else {}
+            tensors = dict(tally.upload) if kept else {}
         return Message(Answer(order.round, line, tensors).content(), reply_to=message)
 
     def _exchange(self, tally: "_Relay", order: Order, message: Message, context: Context) -> None:
