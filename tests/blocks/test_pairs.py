@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from support.registry import BLOCKS, SPECTRAL
-from undrift import Algorithm, Local, Simulation
+from undrift import Algorithm, Local
 from undrift.blocks import SAM, AdaptiveMomentum, FedDyn, Filters, MomentumPath, ServerMomentum, high_pass
 from undrift.core.method.block import AnyBlock, LocalOptimizer
 from undrift.core.server import wire
 from undrift.testing import clinic
+from undrift.testing.rounds import simulate_plain
 
 VALUES: dict[str, list[AnyBlock]] = {**BLOCKS, "spectral": SPECTRAL}
 ROWS = [(one, value, other) for one, other in combinations(VALUES, 2) for value in VALUES[one]]
@@ -55,7 +56,7 @@ def expected_refusal(pair: dict[str, AnyBlock]) -> str:
 
 def stays_finite(algorithm: Algorithm) -> None:
     local = replace(LOCAL, buffers="keep") if algorithm.release.private else LOCAL
-    simulation = Simulation(algorithm, clinic(algorithm), local, cohort=3, seed=3)
+    simulation = simulate_plain(algorithm, clinic(algorithm), local, cohort=3, seed=3)
     state = simulation.start()
     for clients in (*COHORTS, None) if algorithm.fills("selection") else COHORTS:
         state, record = simulation.round(state, clients)

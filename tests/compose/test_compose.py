@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.registry import BLOCKS, FILTERS, HOSTS, SPECTRAL
-from undrift import Algorithm, Local, Simulation, make
+from undrift import Algorithm, Local, make
 from undrift.algorithms import ALGORITHMS
 from undrift.blocks import (
     ASAM,
@@ -43,6 +43,7 @@ from undrift.core.server import wire
 from undrift.core.server.gate import Gate
 from undrift.runs import Config, ConfigError
 from undrift.testing import clinic, fingerprint
+from undrift.testing.rounds import simulate_plain
 
 SLOWED = Local(lr=0.05, decay=0.9, weight_decay=1e-3, epochs=1, batch_size=6)
 VALUES = {**BLOCKS, "spectral": SPECTRAL}
@@ -207,7 +208,7 @@ def compose_and_train(host: str, terms: list[str], seed: int) -> None:
         return
     assert parse(text(algorithm)) == algorithm
     local = replace(SLOWED, steps=2, epochs=1, buffers="keep") if algorithm.release.private else SLOWED
-    simulation = Simulation(algorithm, clinic(algorithm), local, cohort=3, seed=seed)
+    simulation = simulate_plain(algorithm, clinic(algorithm), local, cohort=3, seed=seed)
     before = simulation.run(2)
     broadcast = server.send(algorithm, before, simulation.setting)
     uploads = []

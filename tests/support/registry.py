@@ -73,6 +73,7 @@ from undrift.blocks import (
     PrivateFactor,
     PrivateNorms,
     PrivateQuantile,
+    PrivateShares,
     PrivateSum,
     Proximal,
     ProximalAscent,
@@ -184,6 +185,7 @@ BLOCKS: dict[str, list[AnyBlock]] = {
         QuantileClip(0.1),
         PrivateSum(0.1, 0.5),
         PrivateQuantile(0.1, noise=0.5, spread=1.0),
+        PrivateShares(0.1, 0.5, 3),
         Remembered(),
         Remembered(spread=True),
         Residual(),
@@ -271,7 +273,7 @@ HOSTS: dict[type[AnyBlock], Algorithm] = {
     Folded: Algorithm(release=CrossProducts()),
     MomentumPath: Algorithm(momentum=AdaptiveMomentum(0.3)),
     **dict.fromkeys(
-        (PrivateSum, PrivateQuantile), Algorithm(aggregation=Uniform(), personalization=PrivateNorms())
+        (PrivateSum, PrivateQuantile, PrivateShares), Algorithm(aggregation=Uniform(), personalization=PrivateNorms())
     ),  # statistics of batch norms do not leave a client
 }
 """The algorithm to check a block in that requires others; FedAvg for the rest."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from undrift.blocks.aggregation import Uniform
 from undrift.blocks.release.private import PrivateQuantile, PrivateSum
+from undrift.blocks.release.shares import PrivateShares
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.defaults import ByExamples
 from undrift.core.tasks.participation import Participation
@@ -17,6 +18,12 @@ COVERS = (
     "logs and audit files, which have numbers of clients without noise"
 )
 """What the guarantee is about."""
+
+COVERS_SERVER = (
+    "the sums that the server sees, and all that follows from them, against a server that follows the protocol and "
+    "those it colludes with, if so many others as the shares are made for take part"
+)
+"""What it is about where the noise is in shares."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,8 @@ def statement(
     Only sampling that is really executed is accounted. Where every client takes part with the same probability, each on
     its own, sampling amplifies privacy; cohorts of a fixed size and clients that are not always available are accounted
     as if every client took part in every round, which is true of any sampling and larger than need be. Where clients
-    take turns, each is counted in one round of each turn.
+    take turns, each is counted in one round of each turn. A server that sees noisy sums knows who was sampled, so with
+    noise in shares sampling does not amplify privacy.
 
     Args:
         algorithm: the method.
@@ -88,14 +96,19 @@ def statement(
         delta: the delta; None is population^-1.1.
     """
     release = algorithm.release
-    if not isinstance(release, PrivateSum | PrivateQuantile) or release.noise == 0:
+    if not isinstance(release, PrivateSum | PrivateQuantile | PrivateShares) or release.noise == 0:
         return None
     population = participation.task.population
     delta = population**-1.1 if delta is None else delta
     if not 0 < delta < 1 / population and population > 1:
         raise ValueError(f"delta must be above 0 and below 1 / {population} clients, got {delta}")
     rate, turns = participation.probability, release.separation
-    if turns > 1:
+    covers = COVERS
+    if isinstance(release, PrivateShares):
+        sampling, relation = "none: every client may take part in every round", "one client's uploads set to zero"
+        epsilon, covers = sampled_epsilon(release.noise, 1.0, delta, rounds), COVERS_SERVER
+        accountant = "Renyi divergences of sums of discrete Gaussian noise (undrift)"
+    elif turns > 1:
         sampling, relation = f"none: every client in one round of {turns}", "one client's uploads set to zero"
         epsilon = gaussian_epsilon(release.noise, delta, -(-rounds // turns))
         accountant = "exact Gaussian, noise correlated by the banded square root (undrift)"
@@ -105,7 +118,9 @@ def statement(
     else:
         sampling, relation = "none: every client may take part in every round", "one client's uploads set to zero"
         epsilon, accountant = gaussian_epsilon(release.noise, delta, rounds), "exact Gaussian (undrift)"
-    return Statement("client", relation, sampling, release.c, release.noise, rounds, delta, epsilon, accountant)
+    return Statement(
+        "client", relation, sampling, release.c, release.noise, rounds, delta, epsilon, accountant, covers=covers
+    )
 
 
 def why_not_private(algorithm: Algorithm) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from undrift.core.client.visit import ClientError
 from undrift.core.method.algorithm import Algorithm
@@ -14,6 +15,7 @@ from undrift.core.server.gate import Gate
 from undrift.core.server.wire import fingerprint
 from undrift.engine.round.simulation import Simulation
 from undrift.engine.stores.store import MemoryStore
+from undrift.secure.settings import Secure
 from undrift.testing.tasks import Clinic, clinic
 from undrift.testing.watch import ContractError
 
@@ -87,7 +89,22 @@ def run(
 
 def simulate(algorithm: Algorithm, task: Clinic | None = None) -> Simulation:
     """A small run with odd clients; None takes the model that fits."""
-    return Simulation(algorithm, task or clinic(algorithm), LOCAL, cohort=5, seed=7, failures="raise")
+    return simulate_plain(algorithm, task or clinic(algorithm), LOCAL, cohort=5, seed=7, failures="raise")
+
+
+def simulate_plain(algorithm: Algorithm, task: Clinic, local: Local, **settings: Any) -> Simulation:
+    """A run that adds uploads as they are, also where noise in shares needs a secure sum: the bits are the same.
+
+    Args:
+        algorithm: the method.
+        task: the model and the data.
+        local: the settings all clients share.
+        settings: further ones of `Simulation`.
+    """
+    least = algorithm.release.least
+    simulation = Simulation(algorithm, task, local, secure=Secure(least) if least else None, **settings)
+    simulation.secure = None
+    return simulation
 
 
 def states_of(simulation: Simulation) -> dict[int, dict[int, ClientState]]:

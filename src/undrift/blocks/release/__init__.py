@@ -5,12 +5,12 @@ from undrift.blocks.release.compressed import Quantized, TopK
 from undrift.blocks.release.cross_products import CrossProducts
 from undrift.blocks.release.private import PrivateQuantile, PrivateSum
 from undrift.blocks.release.remembered import Remembered, Residual
-from undrift.blocks.release.rotated import Rotated
 
 __all__ = [
     "CrossProducts",
     "NormClip",
     "PrivateQuantile",
+    "PrivateShares",
     "PrivateSum",
     "QuantileClip",
     "Quantized",

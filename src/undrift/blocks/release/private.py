@@ -47,7 +47,7 @@ class PrivateSum(Release):
 
     def __post_init__(self) -> None:
         check_radius("PrivateSum", self.c)
-        _check_noise("PrivateSum", self.noise, self.c)
+        check_noise("PrivateSum", self.noise, self.c)
         if self.separation < 1:
             raise ValueError(f"PrivateSum: separation must be 1 round or more, got {self.separation}")
 
@@ -58,7 +58,7 @@ class PrivateSum(Release):
             return (
                 f"needs rounds of clients that take turns, and schedule={schedule!r} lets rounds overlap; leave it out"
             )
-        return _uncovered(others)
+        return uncovered(others)
 
     def release(self, delta: Vector, state: None, end: End) -> Vector:
         """Shorten what is longer than c."""
@@ -109,13 +109,13 @@ class PrivateQuantile(Following[Centred]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_noise("PrivateQuantile", self.noise, self.c)
+        check_noise("PrivateQuantile", self.noise, self.c)
         if self.spread is not None and not 2 * self.spread > self.noise:
             raise ValueError(f"PrivateQuantile: spread must be above noise / 2 = {self.noise / 2}, got {self.spread}")
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """What the noise does not cover."""
-        return _uncovered(others)
+        return uncovered(others)
 
     def finish(self, state: Clipping, end: End) -> tuple[Centred, None]:
         """Whether the displacement was left alone."""
@@ -183,7 +183,7 @@ def inverse(factors: Sequence[float], length: int) -> list[float]:
     return found[:length]
 
 
-def _uncovered(others: Mapping[str, object]) -> str:
+def uncovered(others: Mapping[str, object]) -> str:
     """What would leave the clients, or change who takes part, beside the noise; "" if nothing would."""
     why = ""
     for slot, block in others.items():
@@ -212,7 +212,7 @@ def _add_noise(
     return total.add_(drawn.to(total.device), alpha=deviation)
 
 
-def _check_noise(name: str, noise: float, c: float) -> None:
+def check_noise(name: str, noise: float, c: float) -> None:
     """Refuse noise that is not a number of 0 or more, and noise without a radius."""
     if not 0 <= noise < inf:
         raise ValueError(f"{name}: noise must be 0 or more and finite, got {noise}")

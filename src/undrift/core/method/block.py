@@ -284,6 +284,8 @@ class Release(Block[ServerT, ClientT, SentT, UpT, StateT]):
     expected cohort, which is public, in place of the accepted one; a round without uploads is closed like any other."""
     separation = 1
     """How many rounds lie at least between two of a client: the cohorts are drawn so. 1 allows every round."""
+    least = 0
+    """How many clients a sum must have, since each adds a part of its noise: it needs secure sums of so many."""
 
     @property
     def traffic(self) -> float:

@@ -199,8 +199,11 @@ class Total:
         return self.common.value("buffers") / (self.weight() or 1.0)
 
     def uses(self, wanted: Sums) -> bool:
-        """Whether a sum is needed: a block declares it, or slopes with weight decay need the displacements, too."""
-        used = self.algorithm.uses
+        """Whether a sum is needed: a block declares it, or slopes with weight decay need the displacements, too.
+
+        A private release gives one sum, from which all others follow.
+        """
+        used = Sums.NONE if self.algorithm.release.private else self.algorithm.uses
         decays = Sums.SLOPES in used and self.local.weight_decay > 0
         return wanted in used or (wanted is Sums.DISPLACEMENTS and decays)
 
@@ -208,7 +211,7 @@ class Total:
     def _uneven(self) -> bool:
         """Whether slopes need a further sum: with weight decay and a schedule of the steps' rates."""
         local = self.local
-        return Sums.SLOPES in self.algorithm.uses and local.weight_decay > 0 and local.step_schedule is not None
+        return self.uses(Sums.SLOPES) and local.weight_decay > 0 and local.step_schedule is not None
 
     def _common_sizes(self, size: int, buffers: int) -> dict[str, int]:
         """The names and lengths of the sums that every rule has."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import fsum, nan, sqrt
+from math import fsum, isnan, nan, sqrt
 from typing import Any, Self
 
 from undrift.core.method.aggregation import Summing
@@ -79,21 +79,21 @@ class Record:
     def loss(self) -> float:
         """The mean training loss of these clients; nan if there are none."""
         if self.summed:
-            return self.summed["loss"] / len(self.visits)
+            return self.summed.get("loss", nan) / len(self.visits)
         return sum(visit.loss for visit in self.visits) / len(self.visits) if self.visits else nan
 
     @property
     def distance(self) -> float:
         """The mean distance of these clients from the model they received (FedSCAM's client drift)."""
         if self.summed:
-            return self.summed["norm"] / len(self.visits)
+            return self.summed.get("norm", nan) / len(self.visits)
         return sum(visit.norm for visit in self.visits) / max(len(self.visits), 1)
 
     @property
     def norm(self) -> float:
         """The root of the weighted mean of the squared norms of the clients' displacements."""
         if self.summed:
-            return sqrt(self.summed["energy"] / (self.summed["weight"] or 1.0))
+            return sqrt(self.summed.get("energy", nan) / (self.summed["weight"] or 1.0))
         weight = sum(visit.weight for visit in self.visits) or 1.0
         return sqrt(sum(visit.weight * visit.norm**2 for visit in self.visits) / weight)
 
@@ -103,20 +103,19 @@ class Record:
         return sqrt(max(self.norm**2 - self.moved**2, 0.0))
 
     def row(self, lr: float) -> dict[str, Any]:
-        """The numbers of local training as a flat row; its round counts from 1. Without clients there is no loss.
+        """The numbers of local training as a flat row; its round counts from 1. What is not known is left out.
 
         Args:
             lr: the learning rate of the round.
         """
+        spread = {"drift": self.drift, "client_distance": self.distance, "client_norm": self.norm}
         return {
             "round": self.round + 1,
             "clients": len(self.visits),
             "rejected": len(self.rejections),
             "lr": lr,
-            **({"train_loss": self.loss} if self.visits else {}),
-            "drift": self.drift,
-            "client_distance": self.distance,
-            "client_norm": self.norm,
+            **({} if isnan(self.loss) else {"train_loss": self.loss}),
+            **{name: x for name, x in spread.items() if not isnan(x)},
             "mean_norm": self.moved,
             "gradients": int(self.summed.get("gradients", 0)) or sum(visit.gradients for visit in self.visits),
             **({} if self.plan is None else self.plan.row(self.round)),

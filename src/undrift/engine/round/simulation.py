@@ -143,6 +143,12 @@ class Simulation:
         self.secure = read_secure(self.secure)
         if self.secure is not None:
             self._check_secure()
+        least = algorithm.release.least
+        if least and (not isinstance(self.secure, Secure) or self.secure.least < least):
+            raise ValueError(
+                f"release={algorithm.release!r}: without a secure sum of {least} clients or more the server sees the "
+                f"noise of fewer; set secure = Secure(least={least}), or take private-sum, whose noise the server adds"
+            )
         self._backend.open(self.job)
 
     def __repr__(self) -> str:

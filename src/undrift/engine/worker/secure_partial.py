@@ -30,13 +30,15 @@ def vector_sizes(total: Total, broadcast: Broadcast) -> dict[str, int]:
 def to_vector(partial: Partial, broadcast: Broadcast, cohort: int) -> Residues:
     """The sums of some clients, one at least, as a vector to be masked.
 
+    Where clients add noise, the numbers are zero, since they have none.
+
     Args:
         partial: the result of these clients.
         broadcast: what was sent.
         cohort: how many clients take part in the round in all.
     """
     numbers, most = ExactSum(len(_NUMBERS)), LIMIT / cohort
-    for visit in partial.visits:
+    for visit in () if partial.total.algorithm.release.least else partial.visits:
         own = (visit.loss, visit.norm, visit.weight * visit.norm**2, float(visit.gradients))
         numbers.add(torch.tensor(own, dtype=torch.float64).clamp(-most, most))
     sums = {**partial.total.sums, "numbers": numbers}
@@ -59,6 +61,6 @@ def from_vector(vector: Residues, clients: Sequence[int], total: Total, broadcas
     total.clients, total.counts = list(clients), broadcast.counts[:0]  # counters are none, or stay with the clients
     total.common.sums = {name: x for name, x in sums.items() if name not in own}
     total.rule.sums.sums = {name: x for name, x in sums.items() if name in own}
-    summed = dict(zip(_NUMBERS, numbers, strict=True))
+    summed = {} if total.algorithm.release.least else dict(zip(_NUMBERS, numbers, strict=True))
     summed |= {"weight": total.weight(), "bytes_up": float(WIDTH * len(vector) * len(clients))}
     return Partial(total, [Visit(client, 0, 0.0, 0.0) for client in clients], summed=summed)
