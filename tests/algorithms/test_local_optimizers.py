@@ -51,6 +51,7 @@ PLAIN = {
     "q-fedavg": "it takes displacements by the rate for gradients",
     "fedrep": "moments would change while their part of the model is frozen",
     "ditto": "v takes SGD steps with the rate of the global model; give it a rate: lr=0.1",
+    "fedrod": "v takes SGD steps with the rate of the global model",
     "apfl": "v and alpha take SGD steps with the rate of the global model",
 }
 """Methods that need plain SGD, and why."""

@@ -11,7 +11,7 @@ from support.rounds import beginning, close, path, watch
 from test_personal_methods import BOWLS, COHORT, FEDAVG, LOCAL, Q2, SEED, TASKS, own_models, pictures
 from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make
-from undrift.blocks import SAM, Moreau, Private, Uniform
+from undrift.blocks import SAM, BalancedLogits, Moreau, Private, Uniform
 from undrift.blocks.personalization.adaptive import Adapted
 from undrift.core.records.types import ClientState
 from undrift.core.tasks.task import Task
@@ -36,6 +36,8 @@ def same(one: Algorithm, other: Algorithm, task: Task = BOWLS, local: Local = LO
         ("ditto", {"lam": 3.0}),
         ("fedavg-ft", {"epochs": 0}),
         ("fedavg-ft", {}),
+        ("fedbabu", {"head": ()}),
+        ("fedrod", {"tau": 0.0}),
     ],
     ids=str,
 )
@@ -51,6 +53,23 @@ def test_fedrep_without_a_head_is_fedavg_with_the_bodys_epochs() -> None:
     frames = watch(make("fedrep", body_epochs=0), BOWLS, eleven, 2)
     assert torch.equal(frames[-1].w, beginning(BOWLS)), "the body never moves"
     assert not torch.equal(frames[-1].client("personalization", "values")[3], beginning(BOWLS)[-3:])
+
+
+def test_fedbabu_is_fedrep_without_steps_of_the_head() -> None:
+    one, other = (make("fedbabu", epochs=3, tune="last"), make("fedrep", head_epochs=0, tuned=3))
+    for task, local, _ in TASKS.values():
+        same(one, other, task, local)
+    simulations = [Simulation(a, BOWLS, LOCAL, cohort=COHORT, seed=SEED) for a in (one, other)]
+    close(*(torch.stack(own_models(simulation, simulation.run(3))) for simulation in simulations))
+
+
+def test_fedrods_global_model_is_trained_by_the_balanced_softmax_alone() -> None:
+    task, local, _ = TASKS["network"]
+    same(make("fedrod"), Algorithm(objective=BalancedLogits()), task, local)
+    once = replace(local, steps=1, clip=None, weight_decay=0.0)
+    (frame,), (plain,) = (watch(a, task, once, 1) for a in (make("fedrod"), FEDAVG))
+    for client, upload in plain.uploads.items():  # after one step v is the step that the head takes by the plain loss
+        close(frame.states[client][0].parts["personalization"].values, upload.delta[-18:])
 
 
 @pytest.mark.parametrize(("steps", "turn"), [(1, 0), (2, 1), (5, 4), (11, 10), (22, 20)])

@@ -107,6 +107,9 @@ class Case:
 CASES = [
     Case("fedavg-ft", {"epochs": 3}, {"epochs": 3}, "last"),
     Case("fedper", {}, {}, "last"),
+    Case("fedbabu", {"epochs": 2}, {"tuned": 2, "every": True}, "last"),
+    Case("fedbabu", {"epochs": 1, "tune": "last"}, {"tuned": 1, "every": False}, "last"),
+    Case("fedrod", {"tau": 0.0}, {}, "last"),
     Case("fedrep", {"head_epochs": 3, "body_epochs": 1, "tuned": 2}, {"share": 0.75, "tuned": 2}, "last"),
     Case("fedrep", {"head_epochs": 1, "body_epochs": 2, "tuned": 0}, {"share": 1 / 3, "tuned": 0}, "last"),
     Case("fedper-fft", {"r": 0.2, "rho": 0.2}, {"r": 0.2, "rho": 0.2}, "last"),
@@ -210,6 +213,8 @@ def test_norms_are_chosen_by_their_class_so_shortcuts_count() -> None:
         ("fedavg-ft", 0, 1, True),
         ("fedper", 0, 1, False),
         ("fedrep", 0, 1, False),
+        ("fedbabu", 0, 1, True),
+        ("fedrod", 0, 2, False),
         ("fedbn", 0, 1, False),
         ("fedala", 1, 1, False),
         ("ditto", 1, 2, False),

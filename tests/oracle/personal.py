@@ -230,8 +230,30 @@ def put(named: dict[str, nn.Parameter], values: Params) -> None:
             named[name].copy_(value)
 
 
+def fedrod(p: Problem, s: Settings, rounds: int, names: set[str]) -> Result:
+    """z_p <- z_p - eta*g_head(x + z_p), kept by the client; x + z_p is evaluated; x is FedAvg's."""
+    w, added, path = p.start(), dict[int, Params](), []
+    zeros = only(w, set())
+    for t in range(rounds):
+        moved: Own = {}
+        for i in p.cohort(t):
+            x, v = w, added.get(i, zeros)
+            for batch in p.batches(i, t):
+                eta, g = s.lr * s.decay**t, p.gradient(x, batch)
+                v = sub(v, scale(eta, slope(s, p.gradient(add(x, v), batch), v, names)))
+                x = sub(x, scale(eta, slope(s, g, x, set(x))))
+            moved[i], added[i] = x, v
+        w = average(p, p.cohort(t), w, moved)
+        path.append(w)
+    return path, {i: add(w, added.get(i, zeros)) for i in range(p.population)}
+
+
 METHODS: dict[str, Callable[..., Result]] = {
     "fedavg-ft": lambda p, s, n, names, epochs: split(p, s, n, set(), tuned=epochs, tuned_names=names),
+    "fedbabu": lambda p, s, n, names, tuned, every: split(
+        p, s, n, names, 0.0, tuned, set(p.start()) if every else names
+    ),
+    "fedrod": fedrod,
     "fedper": lambda p, s, n, names: split(p, s, n, names),
     "fedrep": lambda p, s, n, names, share, tuned: split(p, s, n, names, share, tuned),
     "fedper-fft": lambda p, s, n, names, rho, r: split(

@@ -22,6 +22,7 @@ from undrift.algorithms.fedavg import fedavg as fedavg
 from undrift.algorithms.fedavg_ft import fedavg_ft as fedavg_ft
 from undrift.algorithms.fedavgm import fedavgm as fedavgm
 from undrift.algorithms.fedawa import fedawa as fedawa
+from undrift.algorithms.fedbabu import fedbabu as fedbabu
 from undrift.algorithms.fedbn import fedbn as fedbn
 from undrift.algorithms.fedbuff import fedbuff as fedbuff
 from undrift.algorithms.fedcm import fedcm as fedcm
@@ -62,6 +63,7 @@ from undrift.algorithms.fedper import fedper as fedper
 from undrift.algorithms.fedper_fft import fedper_fft as fedper_fft
 from undrift.algorithms.fedprox import fedprox as fedprox
 from undrift.algorithms.fedrep import fedrep as fedrep
+from undrift.algorithms.fedrod import fedrod as fedrod
 from undrift.algorithms.fedrot_lora import fedrot_lora as fedrot_lora
 from undrift.algorithms.fedrs import fedrs as fedrs
 from undrift.algorithms.fedsa_lora import fedsa_lora as fedsa_lora
@@ -195,8 +197,10 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedper": fedper,
     "fedsa-lora": fedsa_lora,
     "fedrep": fedrep,
+    "fedbabu": fedbabu,
     "fedbn": fedbn,
     "fedala": fedala,
+    "fedrod": fedrod,
     "fedcr": fedcr,
     "ditto": ditto,
     "apfl": apfl,

@@ -54,9 +54,11 @@ from undrift.blocks.objective import (
 )
 from undrift.blocks.personalization import (
     AdaptiveAggregation,
+    AddedHead,
     Alternating,
     Ditto,
     Folded,
+    FrozenPart,
     Latest,
     Mixture,
     OneFactor,
@@ -121,6 +123,7 @@ __all__ = [
     "Adam",
     "AdaptiveAggregation",
     "AdaptiveMomentum",
+    "AddedHead",
     "Ahead",
     "Alternating",
     "Asynchronous",
@@ -155,6 +158,7 @@ __all__ = [
     "Filters",
     "Folded",
     "FollowedVariates",
+    "FrozenPart",
     "GeometricMedian",
     "HeavyBall",
     "Krum",

@@ -1,6 +1,7 @@
 """Which part of the model is shared."""
 
 from undrift.blocks.personalization.adaptive import AdaptiveAggregation
+from undrift.blocks.personalization.added import AddedHead
 from undrift.blocks.personalization.alternating import Alternating
 from undrift.blocks.personalization.ditto import Ditto
 from undrift.blocks.personalization.factors import OneFactor, PrivateFactor
@@ -10,13 +11,15 @@ from undrift.blocks.personalization.mixture import Mixture
 from undrift.blocks.personalization.norms import PrivateNorms
 from undrift.blocks.personalization.private import Private
 from undrift.blocks.personalization.relaxed import RelaxedStart
-from undrift.blocks.personalization.tuned import Tuned
+from undrift.blocks.personalization.tuned import FrozenPart, Tuned
 
 __all__ = [
     "AdaptiveAggregation",
+    "AddedHead",
     "Alternating",
     "Ditto",
     "Folded",
+    "FrozenPart",
     "Latest",
     "Mixture",
     "OneFactor",
