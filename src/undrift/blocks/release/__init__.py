@@ -5,6 +5,8 @@ from undrift.blocks.release.compressed import Quantized, TopK
 from undrift.blocks.release.cross_products import CrossProducts
 from undrift.blocks.release.private import PrivateQuantile, PrivateSum
 from undrift.blocks.release.remembered import Remembered, Residual
+from undrift.blocks.release.rotated import Rotated
+from undrift.blocks.release.shares import PrivateShares
 
 __all__ = [
     "CrossProducts",
