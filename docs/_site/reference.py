@@ -19,6 +19,7 @@ MODULES = {
     "undrift.studies": "many runs: comparisons, tuning, tables",
     "undrift.privacy": "what a private run guarantees",
     "undrift.flower": "a strategy and a client app for Flower, and Flower's simulation as a backend",
+    "undrift.hf": "a federated task of a trainer of Hugging Face",
     "undrift.lens": "instruments that measure what clients share and where they diverge",
     "undrift.models": "models by name, and how they start",
     "undrift.ray": "Ray workers as a backend",

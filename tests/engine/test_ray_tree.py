@@ -15,7 +15,7 @@ from undrift import Local, Simulation, parse
 from undrift.testing import Clinic, fingerprint
 
 ray = pytest.importorskip("ray")
-from undrift.engine.ray_backend.tree import Held, Tree  # noqa: E402
+from undrift.engine.ray_backend.tree import StoredReply, Tree  # noqa: E402
 from undrift.ray import Pool, RayBackend  # noqa: E402
 
 pytestmark = MARKS
@@ -113,7 +113,7 @@ def test_a_worker_killed_in_mid_round(pool: Pool) -> None:
 def test_lost_replies_are_trained_again(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = Simulation("fedavg", Clinic(), LOCAL, seed=2).run(1)
 
-    def lose(tree: Tree, replies: list[Held]) -> list[Held]:
+    def lose(tree: Tree, replies: list[StoredReply]) -> list[StoredReply]:
         raise ray.exceptions.ObjectLostError("00" * 28, "node", "the node died")
 
     monkeypatch.setattr(Tree, "merge", lose)

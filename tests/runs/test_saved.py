@@ -145,7 +145,7 @@ def test_the_command(run: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert CliRunner().invoke(app, ["export", str(run.folder), "--format", "torch", "--round", "1"]).exit_code == 0
     assert Path("model.pt").is_file()
     for words, reason in (
-        (["--out", "m.bin"], "the format must be folder, safetensors, torch, onnx; got 'm.bin'"),
+        (["--out", "m.bin"], "the format must be folder, safetensors, torch, onnx, adapter, merged; got 'm.bin'"),
         (["--out", "none/m.pt"], "the folder none does not exist"),
         (["--round", "7"], "round 7 was not kept; there are 1, 2"),
         (["--client", "1"], "has no personal models"),

@@ -113,7 +113,7 @@ def test_a_run_is_replayed_from_its_arrivals(tmp_path: Path, schedule: str | Non
 
 
 def test_replay_on_the_command_line(tmp_path: Path) -> None:
-    folder, task = tmp_path / "run", "undrift.testing.blobs:blobs"
+    folder, task = tmp_path / "run", "undrift.testing.projected:blobs"
     whole = start(task=task, folder=folder, method="fedbuff(2)", rounds=2, cohort=3)
     result = CliRunner().invoke(app, ["replay", str(folder)])
     assert result.exit_code == 0 and f"2 steps, 4 uploads  sha256 {whole.sha256[:16]}" in result.stdout, result.output

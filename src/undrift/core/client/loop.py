@@ -53,7 +53,7 @@ def descend(
         grad = a.momentum.adjust(grad, states["momentum"], step)
         grad = inside(a.objective.adjust(grad, states["objective"], step), own)
         if plain and oracle.frozen is None:
-            _move(w, grad, coupled, step.lr)
+            _move(w, a.local_optimizer.adjust(grad, states["local_optimizer"], step), coupled, step.lr)
             continue
         if coupled:
             grad = grad.add_(w, alpha=coupled)

@@ -13,7 +13,7 @@ Dispatching = Callable[[Call, Sequence[Chunk], str], Iterable[Any]]
 """Sends chunks to workers by a call and yields the replies; the last argument is the participle of the work."""
 
 
-class Held(NamedTuple):
+class StoredReply(NamedTuple):
     """A reply that stays in Ray's object store.
 
     Args:
@@ -44,11 +44,11 @@ class Tree:
     ) -> None:
         self.fan_in, self.actors, self.prepare, self.dispatch = fan_in, actors, prepare, dispatch
 
-    def train(self, chunks: Sequence[Chunk]) -> list[Held]:
+    def train(self, chunks: Sequence[Chunk]) -> list[StoredReply]:
         """Train chunks of clients; a reply each."""
         return list(self._request("serve", {chunk[0]: () for chunk in chunks}, chunks, "trained"))
 
-    def merge(self, replies: list[Held]) -> list[Held]:
+    def merge(self, replies: list[StoredReply]) -> list[StoredReply]:
         """Merge replies that started from one model, level by level, until there are no more than `fan_in`."""
         while len(replies) > self.fan_in:
             groups = [replies[i : i + self.fan_in] for i in range(0, len(replies), self.fan_in)]
@@ -60,8 +60,8 @@ class Tree:
         return replies
 
     def _request(
-        self, method: str, inputs: Mapping[int, Sequence[Held]], chunks: Sequence[Chunk], work: str
-    ) -> Iterator[Held]:
+        self, method: str, inputs: Mapping[int, Sequence[StoredReply]], chunks: Sequence[Chunk], work: str
+    ) -> Iterator[StoredReply]:
         """Replies of an actor's method, which returns a receipt for this process and a reply that is not fetched."""
         kept: dict[int, Any] = {}
 
@@ -74,4 +74,4 @@ class Tree:
         for receipt in self.dispatch(call, chunks, work):
             first = next(iter(receipt))
             nodes = {client: node for held in inputs[first] for client, node in held.nodes.items()}
-            yield Held(nodes or receipt, kept.pop(first))
+            yield StoredReply(nodes or receipt, kept.pop(first))
