@@ -2,6 +2,7 @@
 
 from undrift.privacy.accounting import calibrate_noise, gaussian_delta, gaussian_epsilon, sampled_epsilon
 from undrift.privacy.canaries import CanaryBound, bound_epsilon
+from undrift.privacy.examples import count_releases, example_epsilons
 from undrift.privacy.noise_plan import NoisePlan, plan_noise
 from undrift.privacy.statement import Statement, rounds_within, statement
 
@@ -11,6 +12,8 @@ __all__ = [
     "Statement",
     "bound_epsilon",
     "calibrate_noise",
+    "count_releases",
+    "example_epsilons",
     "gaussian_delta",
     "gaussian_epsilon",
     "plan_noise",

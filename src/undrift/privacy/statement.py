@@ -1,7 +1,7 @@
 """The statement of a private run: all that an epsilon means nothing without."""
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -31,13 +31,13 @@ class Statement:
     """What a private run guarantees after some rounds.
 
     Args:
-        unit: what is protected: a client with all its examples.
+        unit: what is protected: a client with all its examples, or one example.
         relation: which two populations are hard to tell apart.
         sampling: how clients are drawn, as it is accounted.
-        clip: the largest norm of a client's displacement; in PrivateQuantile that of round 0.
+        clip: the largest norm of a client's displacement, in PrivateQuantile that of round 0, or of a gradient.
         noise: the standard deviation of the noise on the sum, in units of the clip.
-        rounds: how many sums were released.
-        delta: the probability that epsilon does not cover; below one over the number of clients.
+        rounds: how many rounds were trained, in each of which a sum was released.
+        delta: the probability that epsilon does not cover; below one over the number of clients, or of examples.
         epsilon: the privacy loss.
         accountant: how epsilon was computed.
         randomness: where the noise comes from.
@@ -149,12 +149,24 @@ def rounds_within(
         most: the number of rounds that are planned.
         delta: as in `statement`.
     """
+    return fitting_rounds(budget, lambda rounds: statement(algorithm, participation, rounds, delta), most)
+
+
+def fitting_rounds(budget: float, stated: Callable[[int], Statement | None], most: int) -> int:
+    """How many rounds, at most `most`, fit into a budget.
+
+    Args:
+        budget: the largest epsilon.
+        stated: the statement after some rounds, for example `Simulation.privacy`; None is refused.
+        most: the number of rounds that are planned.
+    """
 
     def spent(rounds: int) -> float:
-        found = statement(algorithm, participation, rounds, delta)
+        found = stated(rounds)
         if found is None:
             raise ValueError(
-                f"epsilon = {budget:g}: {algorithm!r} guarantees no privacy; add private-sum(c, noise) to the method"
+                f"epsilon = {budget:g}: the run guarantees no privacy; add private-sum(c, noise) to the method, or set "
+                "local.example_clip and local.example_noise"
             )
         return found.epsilon
 

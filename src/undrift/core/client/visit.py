@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Generator, Tensor
 
+from undrift.core.client.examples import make_oracle
 from undrift.core.client.loop import descend
 from undrift.core.client.torch_errors import advice
 from undrift.core.method.algorithm import Algorithm
@@ -65,7 +66,7 @@ def train(
     blocks, states = dict(algorithm.slots()), dict[str, Any]()
     w0 = algorithm.personalization.start(broadcast.params, state.parts.get("personalization"), model.layout)
     _load(model, w0, broadcast, state)
-    oracle = Oracle(model, loss, random, local.precision)
+    oracle = make_oracle(model, loss, random, local)
     common: dict[str, Any] = {
         "w0": w0,
         "layout": model.layout,
@@ -76,7 +77,7 @@ def train(
         "local": local,
         "random": random,
         "_oracle": oracle,
-        "_epoch": epoch,
+        "_epoch": None if local.example_clip else epoch,
         "_states": states,
         "_label_counts": label_counts,
     }

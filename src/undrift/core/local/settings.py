@@ -47,6 +47,9 @@ class Local:
             gradient and all sums are float32 in each case.
         together: how many clients of a worker are trained in one vectorised call; 1 trains them one after the other.
             Results differ by rounding.
+        example_clip: largest norm of the gradient of one example, of which a step takes the mean; None takes the
+            gradient of the batch. With noise, this protects single examples: see `undrift.privacy`.
+        example_noise: the standard deviation of the noise on the sum of these gradients, in units of that norm.
     """
 
     lr: Positive = 0.1
@@ -64,6 +67,8 @@ class Local:
     speed: WorkAmount | None = None
     precision: Precision = "fp32"
     together: Annotated[int, Field(ge=1, le=4096, strict=True)] = 1
+    example_clip: Positive | None = None
+    example_noise: Annotated[float, Field(ge=0, le=1e6, strict=True)] = 0.0
 
     @check_fields
     def __post_init__(self) -> None:
@@ -82,6 +87,10 @@ class Local:
                     object.__setattr__(self, name, str(Schedule.parse(text)))
                 except ValueError as error:
                     raise ValueError(f"Local: {name}: {str(error).removeprefix('schedule: ')}") from None
+        if self.example_noise and self.example_clip is None:
+            raise ValueError(
+                f"Local: example_noise = {self.example_noise} needs example_clip, the norm it is a multiple of"
+            )
         if self.schedule is not None and self.decay != 1:
             raise ValueError(f"Local: give decay or schedule, not both: set decay to 1, got {self.decay}")
         if self.schedule is not None and Schedule.parse(self.schedule).open:

@@ -1,8 +1,8 @@
 """The simulation: it samples clients, makes the server step and writes records, on any backend."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from time import perf_counter
 from typing import NamedTuple, Self
 from weakref import WeakKeyDictionary
@@ -46,6 +46,7 @@ from undrift.engine.worker.device import resolve
 from undrift.engine.worker.job import Job, Score
 from undrift.engine.worker.partial_sum import Partial
 from undrift.engine.worker.worker import Worker
+from undrift.privacy.examples import check_examples, example_statement
 from undrift.privacy.statement import Statement, statement
 from undrift.secure.settings import Secure, read_secure, why_not_secure
 from undrift.util.display.html import short_text
@@ -138,6 +139,7 @@ class Simulation:
         self.job = Job(**{**{one.name: getattr(self, one.name) for one in fields(Job)}, "depth": depth})
         if algorithm.release.private:
             server.check_private(algorithm, self.local, bind(self.task.model()), self.setting.expected)
+        check_examples(algorithm, self.local, self.task.model())
         self.scheduler  # noqa: B018  raises if it cannot work
         self._backend: Backend = InProcess() if self.backend is None else self.backend
         self.secure = read_secure(self.secure)
@@ -389,6 +391,11 @@ class Simulation:
             raise ValueError(f"secure: {why}")
 
     @cached_property
+    def _sampled(self) -> Callable[[int], list[int]]:
+        """`sample`, each round once."""
+        return cache(self.sample)
+
+    @cached_property
     def _threads(self) -> int | None:
         """How many threads torch uses in this process; None leaves their number as it is."""
         if self.threads is None and self.device == "cpu":
@@ -462,12 +469,14 @@ class Simulation:
         return select_cohort(self.job.algorithm.selection, candidates)
 
     def privacy(self, rounds: int, delta: float | None = None) -> Statement | None:
-        """What the run guarantees its clients after some rounds; None if it guarantees nothing: see `statement`.
+        """What the run guarantees its clients, or each example, after some rounds; None if it guarantees nothing.
 
         Args:
             rounds: how many.
-            delta: the delta; None is population^-1.1.
+            delta: the delta; None is population^-1.1: see `privacy.statement` and `privacy.examples`.
         """
+        if self.local.example_clip is not None:
+            return example_statement(self.job.algorithm, self.task, self.local, self.seed, rounds, self._sampled, delta)
         return statement(self.job.algorithm, self.participation, rounds, delta)
 
     def module(self, state: ServerState) -> nn.Module:

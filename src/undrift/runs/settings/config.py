@@ -121,7 +121,18 @@ _LATER = (
 """Keys that are in the identity only if they are used: earlier versions did not have them."""
 _UNCHANGING = ("engine", "output", "rounds", "stop_after", "target", "metrics", "goal")
 """Keys that are not in the identity: they decide where a run is trained, when it ends, and what is measured."""
-_LATER_LOCAL = ("schedule", "step_schedule", "steps", "drop_last", "deadline", "speed", "precision", "together")
+_LATER_LOCAL = (
+    "schedule",
+    "step_schedule",
+    "steps",
+    "drop_last",
+    "deadline",
+    "speed",
+    "precision",
+    "together",
+    "example_clip",
+    "example_noise",
+)
 
 _PRESET: tuple[tuple[str, Any], ...] = (("method", "fedavg"), ("arguments", {}), ("local", {}))
 """The keys that a preset sets, and what they are when not given."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from undrift.engine.round.backend import Backend, InProcess
 from undrift.engine.round.simulation import Simulation
-from undrift.privacy.statement import rounds_within
+from undrift.privacy.statement import fitting_rounds
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.engine import Workers, engine_record, plan_workers, states_root
 from undrift.runs.settings.schema import ConfigError
@@ -83,9 +83,7 @@ def _check_budget(simulation: Simulation, config: Config) -> None:
     if config.epsilon is None:
         return
     try:
-        fits = rounds_within(
-            config.epsilon, simulation.job.algorithm, simulation.participation, config.rounds, config.delta
-        )
+        fits = fitting_rounds(config.epsilon, lambda rounds: simulation.privacy(rounds, config.delta), config.rounds)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if fits < config.rounds:

@@ -143,6 +143,11 @@ class UndriftStrategy(Strategy):
         self.known: dict[str, int] = {}  # accepted displacements by digest, with the round from 1
         if algorithm.release.private:  # noise from a seed that all nodes know does not protect
             server.check_private(algorithm, local, self._model, expected=0)
+        if local.example_noise:
+            raise ValueError(
+                "example_noise: noise from a run's seed, which all nodes know, protects in simulations only; train "
+                "with undrift.Simulation or undrift run"
+            )
         self.secure: Secure | None = read_secure(secure)
         if self.secure is not None:
             self._check_secure(adaptive)
