@@ -3,6 +3,7 @@
 from undrift.privacy.accounting import calibrate_noise, gaussian_delta, gaussian_epsilon, sampled_epsilon
 from undrift.privacy.canaries import CanaryBound, bound_epsilon
 from undrift.privacy.examples import count_releases, example_epsilons
+from undrift.privacy.losses import loss_epsilon
 from undrift.privacy.noise_plan import NoisePlan, plan_noise
 from undrift.privacy.statement import Statement, rounds_within, statement
 
@@ -16,6 +17,7 @@ __all__ = [
     "example_epsilons",
     "gaussian_delta",
     "gaussian_epsilon",
+    "loss_epsilon",
     "plan_noise",
     "rounds_within",
     "sampled_epsilon",

@@ -52,7 +52,7 @@ def gaussian_epsilon(noise: float, delta: float, rounds: int = 1) -> float:
     """
     if noise == 0:
         return inf if rounds else 0.0
-    return _least(lambda epsilon: gaussian_delta(noise / sqrt(rounds), epsilon) <= delta) if rounds else 0.0
+    return least(lambda epsilon: gaussian_delta(noise / sqrt(rounds), epsilon) <= delta) if rounds else 0.0
 
 
 def sampled_epsilon(noise: float, rate: float, delta: float, rounds: int) -> float:
@@ -87,7 +87,20 @@ def calibrate_noise(epsilon: float, spend: Callable[[float], float]) -> float:
     """
     if not epsilon > 0:
         raise ValueError(f"epsilon must be above 0, got {epsilon}: no noise reaches less")
-    return _least(lambda noise: noise > 0 and spend(noise) <= epsilon, digits=1e-4)
+    return least(lambda noise: noise > 0 and spend(noise) <= epsilon, digits=1e-4)
+
+
+def least(holds: Callable[[float], bool], digits: float = 1e-12) -> float:
+    """The least positive number that holds, by bisection; infinity if none below 1e9 does."""
+    low, high = 0.0, 1.0
+    while not holds(high):
+        low, high = high, 2 * high
+        if high > 1e9:
+            return inf
+    for _ in range(int(log2(1 / digits)) + 3):
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
 @cache
@@ -140,16 +153,3 @@ def _convert(order: float, divergence: float, delta: float) -> float:
 
 def _log_normal_cdf(x: float) -> float:
     return float(torch.special.log_ndtr(torch.tensor(x, dtype=torch.float64)))
-
-
-def _least(holds: Callable[[float], bool], digits: float = 1e-12) -> float:
-    """The least positive number that holds, by bisection; infinity if none below 1e9 does."""
-    low, high = 0.0, 1.0
-    while not holds(high):
-        low, high = high, 2 * high
-        if high > 1e9:
-            return inf
-    for _ in range(int(log2(1 / digits)) + 3):
-        middle = (low + high) / 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
