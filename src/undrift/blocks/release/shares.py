@@ -1,4 +1,4 @@
-"""Noise in shares: every client adds a part of it, so that with a secure sum nobody sees a sum without noise."""
+"""Noise in shares: every client adds a part of it, so that with secure sums no server sees a sum without noise."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
