@@ -63,6 +63,16 @@ def ours() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "undrift-flower"]
 
 
+@pytest.mark.parametrize("method", ["scaffold + buffered(4)", "fedbuff(3)", "fedasync", "krum + buffered(4)"])
+def test_a_schedule_without_a_barrier_gives_the_same_bits(method: str, flower: Flower) -> None:
+    algorithm = parse(method)
+    given: dict[str, Any] = {"cohort": 5, "seed": 3, "durations": "log-normal(1, sd=2)"}
+    expected = Simulation(algorithm, clinic(algorithm), LOCAL, **given)
+    with Simulation(algorithm, clinic(algorithm), LOCAL, **given, backend=FlowerBackend(3)) as simulation:
+        assert fingerprint(simulation.run(8)) == fingerprint(expected.run(8))
+    assert max(expected.history["age_max"]) > 0
+
+
 @pytest.mark.quick
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedlaw", "krum", "fedbn"])
 @pytest.mark.parametrize("sampling", [{"cohort": 5}, {"probability": 0.5}])

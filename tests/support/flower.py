@@ -10,7 +10,7 @@ from support import flower_grid
 from support.flower_grid import StandInGrid
 from undrift import Local, Simulation, make
 from undrift.core.records.types import ServerState
-from undrift.engine.flower.server import receive, roster, secure_exchange, tally
+from undrift.engine.flower.server import node_arrivals, receive, roster, secure_exchange, tally
 from undrift.engine.flower.server import strategy as asking
 from undrift.flower import Job, UndriftStrategy, client_app
 from undrift.testing import Clinic, clinic
@@ -42,9 +42,9 @@ def true_clock() -> None:
 def own_clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     if "real_time" not in request.fixturenames:
-        for module in (receive, roster):
+        for module in (receive, roster, node_arrivals):
             monkeypatch.setattr(module, "sleep", clock.sleep)
-        for module in (asking, receive, roster, secure_exchange, tally, flower_grid):
+        for module in (asking, receive, roster, node_arrivals, secure_exchange, tally, flower_grid):
             monkeypatch.setattr(module, "monotonic", clock)
     return clock
 

@@ -101,6 +101,7 @@ LOCKED = 60.0
 
 _UNUSED = {
     "probability": "give cohort=, the number of clients in a round",
+    "durations": "tasks take as long as they take",
     "availability": "a node takes part while it is connected",
     "sampling": "the clients of a round are drawn uniformly",
     "failures": "a client whose training fails is rejected, and the run continues",

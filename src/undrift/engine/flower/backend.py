@@ -23,6 +23,7 @@ from undrift.engine.flower.records import Answer
 from undrift.engine.flower.server.orders import Orders
 from undrift.engine.flower.server.receive import LATE, receive
 from undrift.engine.flower.server.roster import Roster
+from undrift.engine.flower.server.tally import Tally
 from undrift.engine.round.arguments import whole_number
 from undrift.engine.round.backend import DiskBackend
 from undrift.engine.worker.job import Job, VersionGroup
@@ -37,12 +38,12 @@ _CHECK = 0.5  # seconds between two checks whether the other thread is alive
 
 @dataclass(frozen=True, eq=False)
 class _Request:
-    """A round to run, or losses to request, and the future for the result."""
+    """Clients to train, or losses to request, and the future for the result."""
 
-    broadcast: Broadcast
-    clients: list[int]
-    accepted: dict[int, int]
+    groups: Sequence[VersionGroup]
+    accepted: Mapping[int, int]
     answer: "Callable[[Grid, Roster, _Request], Any]"
+    cohort: int = 0
     batches: int | None = None
     result: "Future[Any]" = field(default_factory=Future)
 
@@ -78,45 +79,32 @@ class FlowerBackend(DiskBackend):
             raise ValueError(
                 f"FlowerBackend: seed must fit into 64 bits to be sent in Flower's messages, got {job.seed}"
             )
-        if job.algorithm.schedule.overlaps:
-            raise ValueError(
-                f"FlowerBackend: schedule={job.algorithm.schedule!r} has no rounds, which Flower's simulation runs; "
-                "use RayBackend, or one process"
-            )
         job.check_share(self.gpus, "FlowerBackend: ")
         super().open(job)
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Send the orders of a round to the nodes and sum the replies."""
-        result: Partial = self._request(broadcast, clients, accepted, self._round)
-        return result
+        return self.collect_groups([VersionGroup(broadcast, clients)], accepted, len(clients))[0]
 
     def collect_groups(self, groups: Sequence[VersionGroup], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
-        """Not here: `open` refuses schedules that need it."""
-        raise NotImplementedError("FlowerBackend trains clients that start from one model")
+        """Send the orders of all groups to the nodes and sum the replies of each."""
+        result: list[Partial] = self._request(_Request(groups, accepted, self._round, cohort))
+        return result
 
     def losses(
         self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], batches: int | None
     ) -> dict[int, float]:
         """Request the losses of clients from their nodes."""
-        result: dict[int, float] = self._request(broadcast, clients, accepted, self._losses, batches)
+        groups = [VersionGroup(broadcast, clients)]
+        result: dict[int, float] = self._request(_Request(groups, accepted, self._losses, batches=batches))
         return result
 
-    def _request(
-        self,
-        broadcast: Broadcast,
-        clients: Sequence[int],
-        accepted: Mapping[int, int],
-        answer: "Callable[[Grid, Roster, _Request], Any]",
-        batches: int | None = None,
-    ) -> Any:
+    def _request(self, request: _Request) -> Any:
         """Pass a request to the thread that exchanges messages with the nodes, and wait for its result."""
         if self.closed or (self._stopped.is_set() and self._error is None):
             raise RuntimeError("FlowerBackend is closed; create a new one for a new Simulation")
         if not self._threads:
             self._start()
-        known = {client: accepted[client] for client in clients if client in accepted}
-        request = _Request(broadcast, list(clients), known, answer, batches)
         self._requests.put(request)
         thread = self._threads[0]
         while not request.result.done() and thread.is_alive():
@@ -193,33 +181,39 @@ class FlowerBackend(DiskBackend):
                 continue
         return None
 
-    def _round(self, grid: Grid, roster: Roster, request: _Request) -> Partial:
+    def _round(self, grid: Grid, roster: Roster, request: _Request) -> list[Partial]:
         """Send the orders of a round and collect the replies."""
-        job, round = self.job, request.broadcast.round + 1
-        groups, _ = roster.find(grid, request.clients, len(request.clients), None, _START, _POLL)
+        job, round = self.job, max(group.broadcast.round + group.timing.age for group in request.groups) + 1
         orders = Orders(_RUN, job.algorithm, job.local, job.seed, job.bound)
-        tally = orders.write(request.broadcast, groups, request.accepted, self.deadline)
-        for reply in receive(grid, tally.messages, self.deadline, poll=_POLL, enough=self._stopped.is_set):
+        tallies = list[Tally]()
+        for sent, clients, timing in request.groups:
+            nodes, _ = roster.find(grid, clients, len(clients), None, _START, _POLL)
+            limits = (request.accepted, self.deadline)
+            tallies.append(orders.write(sent, nodes, *limits, timing=timing, cohort=request.cohort))
+        of = {id(message): tally for tally in tallies for message in tally.messages}
+        messages = [message for tally in tallies for message in tally.messages]
+        for reply in receive(grid, messages, self.deadline, poll=_POLL, enough=self._stopped.is_set):
             if reply.message is None and reply.why != LATE:
                 raise RuntimeError(f"a worker of Flower's simulation failed in round {round}: {reply.why}")
-            tally.take(reply)
+            of[id(reply.sent)].take(reply)
         if self._stopped.is_set():
             raise RuntimeError(f"FlowerBackend was closed during round {round}")
-        return tally.partial()
+        return [tally.partial() for tally in tallies]
 
     def _losses(self, grid: Grid, roster: Roster, request: _Request) -> dict[int, float]:
         """Request the losses of clients and collect them."""
-        job, found = self.job, dict[int, float]()
-        groups, _ = roster.find(grid, request.clients, len(request.clients), None, _START, _POLL)
+        (group,) = request.groups
+        job, found, asked = self.job, dict[int, float](), group.clients
+        groups, _ = roster.find(grid, asked, len(asked), None, _START, _POLL)
         orders = Orders(_RUN, job.algorithm, job.local, job.seed, job.bound)
-        messages = orders.ask(request.broadcast, groups, request.accepted, request.batches, self.deadline)
+        messages = orders.ask(group.broadcast, groups, request.accepted, request.batches, self.deadline)
         members = dict(zip(map(id, messages), groups.values(), strict=True))
         for reply in receive(grid, messages, self.deadline, poll=_POLL, enough=self._stopped.is_set):
             if reply.message is None:
-                raise RuntimeError(f"candidates of round {request.broadcast.round + 1} did not answer: {reply.why}")
+                raise RuntimeError(f"candidates of round {group.broadcast.round + 1} did not answer: {reply.why}")
             clients = members[id(reply.sent)]
             losses = Answer.read(reply.message.content, 8 * len(clients), 0).tensors["losses"]
             found |= dict(zip(clients, losses.tolist(), strict=True))
-        if len(found) < len(request.clients):
+        if len(found) < len(asked):
             raise RuntimeError("FlowerBackend was closed while it waited for the losses of candidates")
         return found

@@ -19,11 +19,12 @@ from undrift.core.local.amounts import portable
 from undrift.core.records.rejection import Reason
 from undrift.core.records.types import Local
 from undrift.core.server.wire import WireError
+from undrift.engine.worker.job import NOW, Timing
 
 STYPE = "undrift.raw"
 """The serialisation of our arrays; any other is rejected."""
 
-VERSION = 5
+VERSION = 6
 """The version of the messages; server and nodes must agree."""
 
 LOSSES = "losses"
@@ -115,6 +116,7 @@ class Order:
         local: the settings all clients share.
         bound: largest norm of a client's displacement; None allows any.
         head: the hash of the last event in the server's audit log, which a node keeps; None if there is no log.
+        timing: when the uploads arrive, under a schedule without a barrier.
     """
 
     run: str
@@ -127,6 +129,7 @@ class Order:
     local: Local
     bound: float | None = None
     head: str | None = None
+    timing: Timing = NOW
 
     def record(self) -> ConfigRecord:
         """The order as scalars, strings and lists."""
@@ -142,6 +145,7 @@ class Order:
                 **local,
                 **bound,
                 **head,
+                **{f"timing.{name}": x for name, x in self.timing._asdict().items() if x is not None},
             }
         )
 
@@ -170,6 +174,13 @@ class Order:
             local=local,
             bound=read_scalar(record, "bound", float) if "bound" in record else None,
             head=one_line(read_scalar(record, "head", str)) if "head" in record else None,
+            timing=Timing(
+                **{
+                    x: read_scalar(record, f"timing.{x}", int)
+                    for x in ("age", "turn", "key")
+                    if f"timing.{x}" in record
+                }
+            ),
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from undrift.core.records.types import Flight, ServerState
 from undrift.core.server.wire import fingerprint
-from undrift.engine.round.scheduler import Scheduler, StepPlan, TaskInFlight
+from undrift.engine.round.scheduler import Arrivals, Scheduler, StepPlan, TaskInFlight, tasks_of
 from undrift.engine.worker.partial_sum import Partial
 
 ACCEPTED, STALE, CANCELLED = "accepted", "stale", "cancelled"
@@ -100,7 +100,12 @@ class ReplayedScheduler(Scheduler):
     rows: Sequence[Mapping[str, Any]] = field(default=())
 
     def plan(
-        self, round: int, flight: Flight | None, cohort: Sequence[int] | None = None, away: Collection[int] = ()
+        self,
+        round: int,
+        flight: Flight | None,
+        cohort: Sequence[int] | None = None,
+        away: Collection[int] = (),
+        source: Arrivals | None = None,
     ) -> StepPlan:
         """What happened up to the step of a round.
 
@@ -109,10 +114,11 @@ class ReplayedScheduler(Scheduler):
             flight: what is under way before it; None if nothing is.
             cohort: of no effect: the trace has who began.
             away: of no effect as well.
+            source: of no effect as well.
         """
         row = self.rows[round]
-        begun = [*([] if flight is None else flight.tasks.tolist()), *row["begun"]]
-        open_tasks = {task.number: task for task in (TaskInFlight(*one) for one in begun)}
+        begun = (*tasks_of(flight), *(TaskInFlight(*one) for one in row["begun"]))
+        open_tasks = {task.number: task for task in begun}
         kinds: dict[str, list[TaskInFlight]] = {STALE: [], CANCELLED: [], "arrived": []}
         keys = dict[int, int]()
         for one in row["arrivals"]:

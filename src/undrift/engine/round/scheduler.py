@@ -4,17 +4,20 @@ A task is one client's training from one model. Tasks in flight wait in a heap b
 earliest arrives first, equal times in the order in which tasks began. Nothing here depends on what clients compute: the
 plan of a step follows from the schedule, the seed and the durations alone. So a step's tasks are trained when the
 server needs them, together and in any order, and a resumed run makes the same plans.
+
+On real nodes the same scheduler asks another source for arrivals, which sends the tasks and waits for replies.
 """
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from undrift.core.method.schedule import Synchronous
+from undrift.core.records.rejection import Reason, Rejection
 from undrift.core.records.types import Broadcast, Flight
 from undrift.core.tasks.durations import SECOND, Clock
 from undrift.core.tasks.participation import Participation
@@ -30,7 +33,7 @@ class TaskInFlight(NamedTuple):
         version: the round of the model that it starts from.
         turn: how many tasks from the same model the client began before.
         begun: when it begins, in nanoseconds.
-        end: when its upload arrives.
+        end: when its upload arrives; 0 on real nodes, until it has.
     """
 
     number: int
@@ -47,12 +50,12 @@ class StepPlan(NamedTuple):
     Args:
         arrived: the tasks whose uploads make the step, in the order of arrival.
         stale: tasks that arrived too late to be trained at all.
-        cancelled: tasks that are given up because the step has enough.
+        cancelled: tasks that are given up because the step has enough, or because a node is gone.
         flying: the tasks that are in flight after the step, in the order in which they began.
         time: of the step, in nanoseconds.
         started: how many tasks have begun so far.
-        keys: of a step that is replayed, the number under which the state of each accepted task is stored; the other
-            tasks that arrived are not trained.
+        keys: of a step that has happened already, on real nodes or in a trace, the number under which the state of
+            each accepted task is stored; the other tasks that arrived have no upload.
     """
 
     arrived: tuple[TaskInFlight, ...]
@@ -96,6 +99,14 @@ class StepPlan(NamedTuple):
             waves[wave].append(VersionGroup(sent[version], [task.client for task in sorted(tasks)], timing))
         return waves
 
+    def late(self, round: int) -> list[Rejection]:
+        """The rejections of stale uploads, each with its age.
+
+        Args:
+            round: of the step.
+        """
+        return [Rejection(task.client, Reason.STALE, f"age {round - task.version}") for task in self.stale]
+
     def row(self, round: int) -> dict[str, float]:
         """The numbers of the step: virtual seconds, ages of the uploads, tasks in flight.
 
@@ -111,6 +122,75 @@ class StepPlan(NamedTuple):
         needed = sorted({task.version for task in self.flying})
         tasks = torch.tensor(self.flying, dtype=torch.int64).reshape(len(self.flying), len(TaskInFlight._fields))
         return Flight(self.time, self.started, tasks, {version: sent[version] for version in needed})
+
+
+class Arrivals(Protocol):
+    """Where tasks go when they begin, and where they come from when they end, up to one step of the server."""
+
+    @property
+    def time(self) -> int:
+        """Now, in nanoseconds since the start of the run."""
+
+    @property
+    def keys(self) -> Mapping[int, int] | None:
+        """The `keys` of the plan."""
+
+    def begin(self, number: int, client: int, version: int, turn: int) -> TaskInFlight:
+        """Let a client begin a task now: see `TaskInFlight` for the arguments."""
+
+    def next(self) -> tuple[TaskInFlight, bool] | None:
+        """The next task that ends, and whether it arrived; None if none does before the step."""
+
+    def accept(self, task: TaskInFlight, age: int) -> bool:
+        """Whether the upload of a task that has just arrived counts.
+
+        Args:
+            task: the task.
+            age: how many steps the server has made since the task began.
+        """
+
+
+class VirtualArrivals:
+    """Tasks that end when the clock says so, in virtual time; all of their uploads count.
+
+    Args:
+        clock: how long tasks take; None takes no time.
+        flight: what is under way; None if nothing is.
+    """
+
+    keys = None
+
+    def __init__(self, clock: Clock | None, flight: Flight | None) -> None:
+        self.clock, self.time = clock, 0 if flight is None else flight.time
+        self._heap = [(task.end, task.number, task) for task in tasks_of(flight)]
+        heapify(self._heap)
+
+    def begin(self, number: int, client: int, version: int, turn: int) -> TaskInFlight:
+        """Put a task into the heap."""
+        length = 0 if self.clock is None else self.clock.nanoseconds(number, client, version)
+        task = TaskInFlight(number, client, version, turn, self.time, self.time + length)
+        heappush(self._heap, (task.end, task.number, task))
+        return task
+
+    def next(self) -> tuple[TaskInFlight, bool] | None:
+        """The earliest task."""
+        if not self._heap:
+            return None
+        self.time, _, task = heappop(self._heap)
+        return task, True
+
+    def accept(self, task: TaskInFlight, age: int) -> bool:
+        """True: what becomes of an upload is known once it is trained."""
+        return True
+
+
+def tasks_of(flight: Flight | None) -> list[TaskInFlight]:
+    """The tasks in flight, in the order in which they began.
+
+    Args:
+        flight: what is under way; None if nothing is.
+    """
+    return [] if flight is None else [TaskInFlight(*row) for row in flight.tasks.tolist()]
 
 
 @dataclass(frozen=True)
@@ -130,7 +210,12 @@ class Scheduler:
     seed: int
 
     def plan(
-        self, round: int, flight: Flight | None, cohort: Sequence[int] | None = None, away: Collection[int] = ()
+        self,
+        round: int,
+        flight: Flight | None,
+        cohort: Sequence[int] | None = None,
+        away: Collection[int] = (),
+        source: Arrivals | None = None,
     ) -> StepPlan:
         """What happens up to the step of a round.
 
@@ -139,36 +224,38 @@ class Scheduler:
             flight: what is under way before it; None if nothing is.
             cohort: the clients that begin with the round; None draws them.
             away: clients that cannot begin.
+            source: where tasks go and come from; None is virtual time.
         """
         schedule, drawn = self.schedule, self.participation
-        time, started = (0, 0) if flight is None else (flight.time, flight.started)
-        flying = [] if flight is None else [TaskInFlight(*row) for row in flight.tasks.tolist()]
-        heap = [(task.end, task.number, task) for task in flying]
-        heapify(heap)
-        busy, turns = {*away, *(task.client for task in flying)}, Counter[int]()
+        source = VirtualArrivals(self.clock, flight) if source is None else source
+        flying, started = {task.number: task for task in tasks_of(flight)}, 0 if flight is None else flight.started
+        busy, turns = {*away, *(task.client for task in flying.values())}, Counter[int]()
 
         def begin(clients: Sequence[int]) -> None:
             nonlocal started
             for client in clients:
-                length = 0 if self.clock is None else self.clock.nanoseconds(started, client, round)
-                task = TaskInFlight(started, client, round, turns[client], time, time + length)
-                heappush(heap, (task.end, task.number, task))
+                flying[started] = source.begin(started, client, round, turns[client])
                 busy.add(client)
                 turns[client] += 1
                 started += 1
 
         size = (drawn.fixed or 0) if cohort is None else len(cohort)
         if cohort is None:
-            cohort = drawn.draw(self.seed, round, max(0, schedule.in_flight(size) - len(heap)), busy)
+            cohort = drawn.draw(self.seed, round, max(0, schedule.in_flight(size) - len(flying)), busy)
         begin(cohort)
-        arrived, stale, enough = list[TaskInFlight](), list[TaskInFlight](), schedule.enough(size)
-        while heap and len(arrived) < enough:
-            time, _, task = heappop(heap)
-            busy.discard(task.client)
-            late = schedule.oldest is not None and round - task.version > schedule.oldest
-            (stale if late else arrived).append(task)
-            if schedule.refills and len(arrived) < enough:
+        arrived, stale, lost = list[TaskInFlight](), list[TaskInFlight](), list[TaskInFlight]()
+        counted, enough = 0, schedule.enough(size)
+        while counted < enough and (found := source.next()) is not None:
+            task, replied = found
+            age = round - flying.pop(task.number).version
+            late = schedule.oldest is not None and age > schedule.oldest
+            (stale if replied and late else arrived if replied else lost).append(task)
+            counts = replied and not late and source.accept(task, age)
+            counted += counts
+            if counts or (replied and late):  # a client that fails begins again after the step at the earliest
+                busy.discard(task.client)
+            if schedule.refills and counted < enough:
                 begin(drawn.draw(self.seed, round, 1, busy, started))
-        left = tuple(sorted(task for _, _, task in heap))
-        cancelled, still = ((), left) if schedule.overlaps else (left, ())
-        return StepPlan(tuple(arrived), tuple(stale), cancelled, still, time, started)
+        left = tuple(flying.values())
+        cancelled, still = (tuple(lost), left) if schedule.overlaps else (left, ())
+        return StepPlan(tuple(arrived), tuple(stale), cancelled, still, source.time, started, source.keys)

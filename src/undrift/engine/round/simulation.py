@@ -18,11 +18,10 @@ from undrift.core.model.oracle import Oracle
 from undrift.core.model.random import generator
 from undrift.core.model.samples import Samples
 from undrift.core.records.place import Place, place_of
-from undrift.core.records.rejection import Reason, Rejection
 from undrift.core.records.report import Reported
 from undrift.core.records.types import Broadcast, Local, ServerState
 from undrift.core.server import step as server
-from undrift.core.server.total import Total, add_versions
+from undrift.core.server.total import Total
 from undrift.core.tasks.durations import Clock, Durations
 from undrift.core.tasks.participation import Participation, Trace, Weights
 from undrift.core.tasks.task import HasProxy, Task
@@ -34,16 +33,17 @@ from undrift.engine.round.arguments import (
     read_method,
     whole_number,
 )
-from undrift.engine.round.arrivals import TaskOutcome, outcomes
+from undrift.engine.round.arrivals import outcomes
 from undrift.engine.round.backend import Backend, InProcess
 from undrift.engine.round.evaluate import Evaluate, Evaluator
 from undrift.engine.round.failures import Failures, check_failures, check_policy
 from undrift.engine.round.quarantine import Quarantine, QuarantineList
 from undrift.engine.round.record import Record
 from undrift.engine.round.scheduler import Scheduler, StepPlan
+from undrift.engine.round.step_uploads import StepUploads, collect_uploads, sent_versions
 from undrift.engine.round.threads import choose_threads, use_threads
 from undrift.engine.worker.device import resolve
-from undrift.engine.worker.job import Job, Score
+from undrift.engine.worker.job import Job, Score, VersionGroup
 from undrift.engine.worker.partial_sum import Partial
 from undrift.engine.worker.worker import Worker
 from undrift.privacy.examples import check_examples, example_statement
@@ -270,9 +270,7 @@ class Simulation:
         outcome = self._train_plan(plan, state, broadcast)
         partial, reported = outcome.partial, Reported()
         partial.absent |= {**first.absent, **dict.fromkeys((task.client for task in plan.cancelled), _CANCELLED)}
-        partial.rejections += [
-            Rejection(task.client, Reason.STALE, f"age {state.round - task.version}") for task in plan.stale
-        ]
+        partial.rejections += plan.late(state.round)
         after = self._step(state, outcome.versions, reported)
         if self.scheduler.clock is not None:
             accepted = {**after.accepted, **outcome.accepted}
@@ -311,7 +309,7 @@ class Simulation:
         begin = [client for client in selected if client not in held]
         return _First(begin, absent=absent, candidates=frozenset(candidates))
 
-    def _train_plan(self, plan: StepPlan, state: ServerState, broadcast: Broadcast) -> "_Outcome":
+    def _train_plan(self, plan: StepPlan, state: ServerState, broadcast: Broadcast) -> StepUploads:
         """Train the tasks whose uploads make a step; those of one list of groups at the same time.
 
         Args:
@@ -319,27 +317,17 @@ class Simulation:
             state: the state before the round.
             broadcast: what the server sends in it.
         """
-        sent = {state.round: broadcast, **({} if state.flight is None else state.flight.sent)}
         if not self.job.algorithm.schedule.overlaps:
             tasks = {task.client: task.number for task, *_ in plan.numbered(state.round, 1)}
             partial = self.collect(broadcast, sorted(tasks, key=tasks.__getitem__), state.accepted)
             visits, ended = dict.fromkeys(tasks, state.round), outcomes(partial, tasks, state.round)
-            return _Outcome(partial, [(broadcast, partial.total)], sent, visits, tasks=ended)
-        out = _Outcome(Partial(Total(self.job.algorithm, self.local, state.round)), [], sent, {})
-        out.versions.append((broadcast, out.partial.total))
-        known, remembers = state.accepted, server.remembers(self.job.algorithm, self.local)
-        numbers = {(task.client, key): task.number for task, _, key in plan.numbered(state.round, self._visits)}
-        for groups in plan.groups(sent, state.round, self._visits):
-            found = self._backend.collect_groups(groups, known, len(plan.arrived))
-            for group, part in zip(groups, found, strict=True):
-                number = group.timing.key or 0
-                out.versions.append((group.broadcast, part.total))
-                out.visits.update(dict.fromkeys(group.clients, number))
-                out.accepted.update({visit.client: number for visit in part.visits} if remembers else {})
-                out.tasks.update(outcomes(part, {one: numbers[one, number] for one in group.clients}, number))
-                out.partial.merge(part)
-            known = {**state.accepted, **out.accepted}
-        out.partial.total = add_versions([total for _, total in out.versions])
+            sent = sent_versions(state, broadcast)
+            return StepUploads(partial, [(broadcast, partial.total)], sent, visits, tasks=ended)
+
+        def train(groups: Sequence[VersionGroup], known: Mapping[int, int]) -> Sequence[Partial]:
+            return self._backend.collect_groups(groups, known, len(plan.arrived))
+
+        out = collect_uploads(plan, state, broadcast, self.job.algorithm, self.local, self._visits, train)
         whole = out.partial
         check_failures(len(whole.visits), whole.rejections, whole.absent, self.failures, whole.cause)
         return out
@@ -493,27 +481,6 @@ class _First(NamedTuple):
     away: Collection[int] = ()
     absent: Mapping[int, str] = {}
     candidates: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, eq=False)
-class _Outcome:
-    """What the tasks of a step gave.
-
-    Args:
-        partial: the outcome of all clients.
-        versions: what was sent and the sum of the uploads that started from it; the first is the current model.
-        sent: what was sent in each round from which a task of the step, or one in flight, started.
-        visits: client -> the number under which the state of its last task is stored.
-        accepted: the same for clients whose uploads were accepted, if they have states.
-        tasks: what became of each task that arrived.
-    """
-
-    partial: Partial
-    versions: list[tuple[Broadcast, Total]]
-    sent: Mapping[int, Broadcast]
-    visits: dict[int, int]
-    accepted: dict[int, int] = field(default_factory=dict)
-    tasks: dict[int, TaskOutcome] = field(default_factory=dict)
 
 
 class StateForm(NamedTuple):

@@ -135,7 +135,9 @@ class Worker:
         trained = self.train_client(client, broadcast, accepted, gate)
         return None if trained is None else trained.upload
 
-    def train_client(self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate) -> TrainedClient | None:
+    def train_client(
+        self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate, timing: Timing = NOW
+    ) -> TrainedClient | None:
         """Train one client from the state of its last accepted round; its upload is on the host.
 
         Its new state is provisional. A client whose training fails, or whose state is missing or damaged, is rejected
@@ -146,14 +148,15 @@ class Worker:
             broadcast: what the server sent.
             accepted: the last round in which its upload was accepted; None if there is none.
             gate: rejects it if it has no work or fails.
+            timing: when its upload arrives, if not in the round of the broadcast.
         """
         self._reset_modes()
         sent = self.place.to(broadcast)
         if self.job.local.together > 1:
             known = {} if accepted is None else {client: accepted}
-            trained = next(self._train_groups(sent, [client], known, gate, NOW), None)
+            trained = next(self._train_groups(sent, [client], known, gate, timing), None)
         else:
-            trained = self._train_one(client, sent, accepted, gate, NOW, None)
+            trained = self._train_one(client, sent, accepted, gate, timing, None)
         return None if trained is None else replace(trained, upload=home(trained.upload))
 
     def _train_each(

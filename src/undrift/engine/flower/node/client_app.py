@@ -38,7 +38,6 @@ from undrift.core.method.algorithm import Algorithm
 from undrift.core.model.random import generator
 from undrift.core.records.types import Broadcast, Local
 from undrift.core.server import wire
-from undrift.core.server.gate import Gate
 from undrift.core.server.wire import WireError
 from undrift.engine.flower.node.secure_node import answer_step, check_plain, is_secure, mask_partial
 from undrift.engine.flower.records import LOSSES, Answer, Order, claim, decode, read_population, read_withdrawn, refusal
@@ -81,7 +80,17 @@ def client_app(
         root: folder for the clients' states; None takes `state-dir` of the node config, or a temporary folder.
         threads: torch threads; one by default, so that all nodes compute the same bits. None does not change them.
     """
-    return build_app(job, partial(state_folder, root), clients, threads, shares_errors)
+
+    def open_job(context: Context) -> Job:
+        return _deepen(job(context)) if callable(job) else job
+
+    given = open_job if callable(job) else _deepen(job)
+    return build_app(given, partial(state_folder, root), clients, threads, shares_errors)
+
+
+def _deepen(job: Job) -> Job:
+    """A job that keeps states for its depth in rounds, if a schedule stores several of a client in a round."""
+    return replace(job, depth=job.depth * job.algorithm.schedule.visits(0))
 
 
 def build_app(
@@ -248,11 +257,16 @@ class OpenVisit:
 
     def steps(self, examples: int) -> int:
         """How many local steps the client takes in this round with so many training examples."""
-        return self.local.step_count(examples, self.client, self.round, self.order.seed)
+        return self.local.step_count(examples, self.client, self.round, self._seed)
 
     def generator(self, purpose: str) -> Generator:
         """The client's random generator of this round for a purpose, for example augmentation."""
-        return generator(self.order.seed, self.round, self.client, purpose)
+        return generator(self._seed, self.round, self.client, purpose)
+
+    @property
+    def _seed(self) -> int:
+        """The seed of this task in the run."""
+        return self.order.timing.seed(self.order.seed)
 
     def train(
         self,
@@ -307,7 +321,7 @@ def serve(worker: Worker, order: Order, message: Message) -> Message:
     """Train the clients of an order; the reply is one client's upload, or the partial sum of several."""
     broadcast = _read_broadcast(worker, order, message)
     if len(order.clients) > 1:
-        tensors, summary = worker.serve(broadcast, order.clients, order.accepted, order.cohort).flatten()
+        tensors, summary = worker.serve(broadcast, order.clients, order.accepted, order.cohort, order.timing).flatten()
     else:
         tensors, summary = _train_alone(worker, broadcast, order)
     return Message(Answer(order.round, summary, tensors).content(), reply_to=message)
@@ -340,10 +354,10 @@ def _read_broadcast(worker: Worker, order: Order, message: Message) -> Broadcast
 
 def _train_alone(worker: Worker, broadcast: Broadcast, order: Order) -> tuple[dict[str, Tensor], str]:
     """Train one client: its upload is smaller than a sum, and the server validates it itself."""
-    job, (client,) = worker.job, order.clients
-    gate = Gate(job.algorithm, job.local, broadcast, order.clients, job.bound, cohort=order.cohort, seed=job.seed)
+    (client,) = order.clients
+    gate = worker.gate(broadcast, order.clients, order.cohort, order.timing)
     partial = Partial(gate.total(), rejections=gate.rejections)
-    trained = worker.train_client(client, broadcast, order.accepted.get(client), gate)
+    trained = worker.train_client(client, broadcast, order.accepted.get(client), gate, order.timing)
     worker.failure = None  # the reason is in the rejection
     if trained is None:
         return {}, partial.flatten()[1]

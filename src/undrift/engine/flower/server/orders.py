@@ -11,6 +11,7 @@ from undrift.core.server import wire
 from undrift.engine.flower.records import LOSSES, Order, encode
 from undrift.engine.flower.server.receive import SKEW
 from undrift.engine.flower.server.tally import Tally
+from undrift.engine.worker.job import NOW, Timing
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Orders:
         seconds: float,
         config: ConfigRecord | None = None,
         lost: Collection[int] = (),
+        timing: Timing = NOW,
+        cohort: int | None = None,
     ) -> Tally:
         """A message for every node, in a tally that collects the replies.
 
@@ -57,9 +60,11 @@ class Orders:
             seconds: how long to wait for replies.
             config: sent to the nodes, for custom train functions.
             lost: the clients of the round without a node.
+            timing: when their uploads arrive, under a schedule without a barrier.
+            cohort: how many uploads the server adds up in all; None is those of these clients.
         """
         clients = frozenset(lost).union(*groups.values())
-        limits = (self.examples, self.share, self.known)
+        limits = (self.examples, self.share, self.known, timing, cohort or len(clients))
         tally = Tally(self.algorithm, self.local, self.bound, broadcast, clients, self.seed, *limits)
         self.add(tally, groups, accepted, seconds, config)
         return tally
@@ -83,6 +88,8 @@ class Orders:
         """
         sent, cohort = tally.broadcast, tally.cohort
         messages = self._messages(MessageType.TRAIN, sent, groups, accepted, cohort, seconds, config)
+        given = (tally.cohort, seconds, config, tally.timing)
+        messages = self._messages(MessageType.TRAIN, tally.broadcast, groups, accepted, *given)
         for message, clients in zip(messages, groups.values(), strict=True):
             tally.expect(message, clients)
         return messages
@@ -116,10 +123,11 @@ class Orders:
         count: int,
         seconds: float,
         config: ConfigRecord | None = None,
+        timing: Timing = NOW,
     ) -> list[Message]:
         """A message for every node."""
         arrays, method, messages = encode(wire.flatten(broadcast)), repr(self.algorithm), []
-        common = (self.local, self.bound, self.head)
+        common = (self.local, self.bound, self.head, timing)
         for node, clients in groups.items():
             known = {client: accepted[client] for client in clients if client in accepted}
             order = Order(self.run, broadcast.round, self.seed, method, count, clients, known, *common)

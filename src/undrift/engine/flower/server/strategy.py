@@ -10,11 +10,13 @@ and is added to the exact sum of the round. The result is bit-identical to that 
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from hashlib import sha256
 from math import ceil, inf, isfinite
 from time import monotonic
+from types import SimpleNamespace
+from typing import cast
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -31,16 +33,21 @@ from undrift.core.records.rejection import Reason
 from undrift.core.records.report import Reported
 from undrift.core.records.types import Local, ServerState
 from undrift.core.server import step as server
+from undrift.core.tasks.participation import Participation
+from undrift.core.tasks.task import Task
 from undrift.engine.flower.records import check_name
 from undrift.engine.flower.server.adaptive_bound import AdaptiveBound, RunningBound
 from undrift.engine.flower.server.hosts import Hosting, Hosts
 from undrift.engine.flower.server.mailbox import Mailbox, Reply, Watch, read_reply
+from undrift.engine.flower.server.node_arrivals import NodeArrivals, NodeTasks
 from undrift.engine.flower.server.orders import Orders
 from undrift.engine.flower.server.receive import LATE, TooFewNodes, receive
 from undrift.engine.flower.server.roster import Leaving, Roster
 from undrift.engine.flower.server.tally import RoundRecord, Tally
 from undrift.engine.round.arguments import check_local, check_model, read_method
 from undrift.engine.round.quarantine import Quarantine, QuarantineList
+from undrift.engine.round.scheduler import Scheduler
+from undrift.engine.round.step_uploads import collect_uploads
 from undrift.secure.settings import Secure, read_secure, why_not_secure
 
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
@@ -60,7 +67,8 @@ class UndriftStrategy(Strategy):
         bound: largest norm of a client's displacement, and of their mean in a round, which the server's corrections and
             optimizer follow; None allows any that can be summed exactly.
         adaptive: a bound that follows the accepted norms of the rounds before; with `bound`, the smaller one holds.
-        deadline: seconds after which a round is closed; None takes the `timeout` of `start`.
+        deadline: seconds after which a round is closed; None takes the `timeout` of `start`. Under a schedule without a
+            barrier the server then steps with the uploads that arrived.
         quorum: fraction of the sampled clients whose uploads must be accepted; with fewer the round is abandoned: the
             model is not changed and the run continues, until `patience` is over.
         grace: if given, a round is closed this many seconds after its quorum is reached.
@@ -141,6 +149,10 @@ class UndriftStrategy(Strategy):
         self._model = bind(deepcopy(model))
         self.bounds = RunningBound(adaptive)
         self.known: dict[str, int] = {}  # accepted displacements by digest, with the round from 1
+        if algorithm.schedule.overlaps:
+            given: dict[str, object] = {"adaptive": adaptive, "grace": grace, "secure": secure, "share": share < 1}
+            _check_schedule(algorithm, {**given, "over_selection": over_selection > 1})
+            algorithm.schedule.check(self.size)
         if algorithm.release.private:  # noise from a seed that all nodes know does not protect
             server.check_private(algorithm, local, self._model, expected=0)
         if local.example_noise:
@@ -157,6 +169,7 @@ class UndriftStrategy(Strategy):
             listed.check(population)
         self._roster = Roster(population, hosts=listed)
         self._tally: Tally | None = None
+        self._tasks: NodeTasks | None = None
         self._out: dict[int, str] = {}
         self._idle = 0
 
@@ -188,6 +201,9 @@ class UndriftStrategy(Strategy):
         arrays, result, mailbox = self.arrays(), Result(), Mailbox(grid, self.watch)
         seconds = timeout if self.deadline is None else self.deadline
         _evaluate(evaluate_fn, self.state.round, arrays, result)
+        if self.algorithm.schedule.overlaps:
+            flight = self.state.flight
+            self._tasks = NodeTasks(mailbox, self._roster, flight, self.poll, self.rejoin, train_config)
         for round in range(self.state.round + 1, self.state.round + num_rounds + 1):
             arrays, result.train_metrics_clientapp[round] = self._train(mailbox, train_config, seconds)
             result.arrays = arrays
@@ -197,6 +213,8 @@ class UndriftStrategy(Strategy):
             if metrics is not None:
                 result.evaluate_metrics_clientapp[round] = metrics
             _evaluate(evaluate_fn, round, arrays, result)
+        if self._tasks is not None:
+            self._tasks.stop()
         return result
 
     def withdraw(self, clients: Iterable[int], forgotten: Callable[[int, list[int]], object] | None = None) -> None:
@@ -213,8 +231,11 @@ class UndriftStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The messages of the next round, one per node; `arrays` are used only before the first round."""
-        if self.secure is not None:
-            raise RuntimeError("configure_train: a secure sum takes several exchanges; call start, which has them")
+        if self.secure is not None or self.algorithm.schedule.overlaps:
+            what = (
+                "a secure sum takes several exchanges" if self.secure else "a schedule without a barrier has no rounds"
+            )
+            raise RuntimeError(f"configure_train: {what}; call start")
         if self.state is None:
             self.state = self._open(arrays)
         return self._begin(Mailbox(grid, self.watch), config, self.deadline or 3600.0).messages
@@ -276,6 +297,8 @@ class UndriftStrategy(Strategy):
 
     def _train(self, mailbox: Mailbox, config: ConfigRecord | None, seconds: float) -> tuple[ArrayRecord, MetricRecord]:
         """One round, from its first message to the server step."""
+        if self._tasks is not None:
+            return self._step(self._tasks, mailbox, seconds)
         tally = self._begin(mailbox, config, seconds)
         assert self.state is not None
         if self.secure is not None:
@@ -287,6 +310,43 @@ class UndriftStrategy(Strategy):
         exchange = Exchange(mailbox, self._roster, self._orders, tally, self.state.accepted, config, *limits)
         exchange.collect(self._need, self.grace)
         return self._close()
+
+    def _step(self, tasks: NodeTasks, mailbox: Mailbox, seconds: float) -> tuple[ArrayRecord, MetricRecord]:
+        """One step of the server under a schedule without a barrier, from the uploads that arrive first."""
+        assert self.state is not None
+        state, began = self.state, monotonic()
+        waits = (1, self.nodes, self.wait, self.poll)
+        homeless = self._roster.find(mailbox, range(self.population), *waits, resumed=state.round > 0)[1]
+        broadcast, orders = server.send(self.algorithm, state, self._setting), self._orders
+        source = NodeArrivals(tasks, state, broadcast, orders, monotonic() + seconds)
+        away = {*homeless, *self.quarantined.out(state.round)}
+        plan = self._scheduler.plan(state.round, state.flight, away=away, source=source)
+        visits = self.algorithm.schedule.visits(self.size)
+        found = collect_uploads(plan, state, broadcast, self.algorithm, self.local, visits, source.collect)
+        partial, reported, kept = found.partial, Reported(), bool(source.keys)
+        partial.rejections += [*source.rejections, *plan.late(state.round)]
+        partial.absent |= source.lost
+        after = server.close(
+            self.algorithm, state, self._setting, found.versions, reported=reported, bound=orders.bound
+        )
+        accepted = {**after.accepted, **found.accepted}
+        self.state = replace(after, accepted=accepted, flight=plan.flight(found.sent))
+        record = RoundRecord.of(
+            state.round,
+            partial,
+            reported,
+            abandoned=not kept,
+            seconds=monotonic() - began,
+            bound=orders.bound,
+            uploads=source.uploads,
+            nodes=source.nodes,
+            quarantined=self.quarantined.take(
+                state.round, partial.rejections, source.lost.keys() & source.nodes.keys()
+            ),
+            plan=plan,
+            outcomes={**found.tasks, **source.ended},
+        )
+        return self._note(record)
 
     def _check_secure(self, adaptive: AdaptiveBound | None) -> None:
         """Raise if the uploads of the nodes cannot be summed securely."""
@@ -317,6 +377,13 @@ class UndriftStrategy(Strategy):
         self._tally.mark_absent(lost, "no node hosts it")
         self._tally.absent |= self._out
         return self._tally
+
+    @cached_property
+    def _scheduler(self) -> Scheduler:
+        """Decides who begins, and when the server steps, under a schedule without a barrier."""
+        clients = cast(Task, SimpleNamespace(population=self.population))  # drawn alike, so nothing else is read
+        participation = Participation(clients, self.size)
+        return Scheduler(self.algorithm.schedule, participation, None, self.seed)
 
     @property
     def _setting(self) -> Setting:
@@ -362,7 +429,12 @@ class UndriftStrategy(Strategy):
         )
         typical = self.bounds.take([visit.norm for visit in tally.visits])
         begun = self.quarantined.take(tally.broadcast.round, tally.rejections, tally.absent.keys() & tally.nodes.keys())
-        record = tally.record(reported, begun, abandoned=not kept, typical_norm=typical)
+        return self._note(tally.record(reported, begun, abandoned=not kept, typical_norm=typical))
+
+    def _note(self, record: RoundRecord) -> tuple[ArrayRecord, MetricRecord]:
+        """Keep the record of a round, and end the run if too many in a row were abandoned."""
+        assert self.state is not None
+        kept = not record.abandoned
         self.records.append(record)
         self.known |= dict.fromkeys(record.uploads, self.state.round)
         _log.log(logging.INFO if kept else logging.WARNING, "%s", record)
@@ -571,8 +643,15 @@ def _check_method(algorithm: Algorithm) -> None:
             f"selection={algorithm.selection!r} evaluates candidates before a round, which a Flower strategy on "
             f"real nodes does not support: leave it out here, or use undrift.Simulation, on any backend"
         )
-    if algorithm.fills("schedule"):
+    if algorithm.fills("schedule") and not algorithm.schedule.overlaps:
         raise TypeError(
-            f"schedule={algorithm.schedule!r} runs in virtual time, which real nodes do not have: leave it out here, "
-            "or use undrift.Simulation with RayBackend or in one process"
+            f"schedule={algorithm.schedule!r} cancels the slowest clients by a virtual clock, which real nodes do not "
+            "have: leave it out here, and give over_selection= with grace="
         )
+
+
+def _check_schedule(algorithm: Algorithm, options: Mapping[str, object]) -> None:
+    """Raise if an option is about rounds of a whole cohort, which a schedule without a barrier does not have."""
+    for name, value in options.items():
+        if value:
+            raise ValueError(f"{name}: schedule={algorithm.schedule!r} has no rounds of a cohort; leave {name} out")

@@ -25,6 +25,7 @@ from undrift.engine.flower.records import Answer, RefusedError, one_line
 from undrift.engine.flower.server.mailbox import Reply
 from undrift.engine.round.quarantine import Sentence
 from undrift.engine.round.record import Record
+from undrift.engine.worker.job import NOW, Timing
 from undrift.engine.worker.partial_sum import Partial, Visit
 
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
@@ -112,6 +113,8 @@ class Tally:
             round is over.
         known: displacements that were accepted in earlier rounds, by digest, with the round from 1.
         cohort: how many clients take part in the round everywhere; 0 if these are all.
+        timing: when the uploads arrive, under a schedule without a barrier.
+        cohort: how many uploads the server adds up in all, if not those of `clients`.
     """
 
     algorithm: Algorithm
@@ -123,6 +126,7 @@ class Tally:
     examples: Mapping[int, int] = field(default_factory=dict)
     share: float = 1.0
     known: Mapping[str, int] = field(default_factory=dict)
+    timing: Timing = NOW
     cohort: int = 0
     messages: list[Message] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
@@ -130,7 +134,7 @@ class Tally:
     absent: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.began = monotonic()
+        self.began, self.cohort = monotonic(), self.cohort or len(self.clients)
         self.total = self.empty()
         self._members: dict[int, list[int]] = {}
         self._settled: set[int] = set()
@@ -197,6 +201,8 @@ class Tally:
             self.bound,
             cohort=self.cohort,
             seed=self.seed,
+            seed=self.timing.seed(self.seed),
+            late=self.timing.age,
             examples=self.examples,
         )
         try:
@@ -272,7 +278,10 @@ class Tally:
         total = self._parts.setdefault(node, self.empty()) if self.share < 1 else self.total
         digest = _digest(answer.tensors)
         enter = self._enter_sum if len(clients) > 1 else self._enter_upload
-        part, refused = enter(answer, clients, gate, total, self.known.get(digest or ""))
+        before = self.known.get(digest or "")
+        if before is not None and before > self.broadcast.round:  # from the same model, the same bits may come again
+            before = None
+        part, refused = enter(answer, clients, gate, total, before)
         if refused is None and part.visits and digest is not None:
             self.uploads[digest] = node
         return part, refused
