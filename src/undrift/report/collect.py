@@ -173,10 +173,12 @@ def _single_runs(folders: Sequence[Path], prefix: str, notes: list[str]) -> list
     names = {folder: folder.relative_to(root).as_posix() for folder in folders}
     configs = {folder: config for folder, name in names.items() if (config := _settings(folder, name, notes))}
     values = {folder: shared_settings(config) for folder, config in configs.items()}
-    varying = [key for key in shared_settings(Config()) if len({str(value[key]) for value in values.values()}) > 1]
+    keys = [key for key in shared_settings(Config()) if key != "schedule"]  # which is in the label
+    varying = [key for key in keys if len({str(value[key]) for value in values.values()}) > 1]
     for folder, config in configs.items():
         own = ", ".join(f"{key} {values[folder][key]}" for key in varying)
         label = method_label(config.method, config.arguments)
+        label += "" if config.schedule is None else f" + {config.schedule}"
         runs.append(LoadedRun(folder, names[folder], ": ".join(filter(None, (prefix, own))), label, config))
     return runs
 

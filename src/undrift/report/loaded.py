@@ -9,6 +9,7 @@ from os.path import relpath
 from pathlib import Path
 from typing import Any
 
+from undrift.runs.folder.audit_checks import ARRIVALS
 from undrift.runs.folder.files import read_summary
 from undrift.runs.folder.judge import run_column
 from undrift.runs.reading.open_checkpoint import lens_file
@@ -81,6 +82,12 @@ class LoadedRun:
     def stream(self) -> list[dict[str, Any]]:
         """The measurements taken during the run, one row each."""
         rows = Metrics(self.folder / "lens.jsonl", needed=False).rows()
+        return [row for row in rows if row["round"] <= self.config.rounds]
+
+    @cached_property
+    def arrivals(self) -> list[dict[str, Any]]:
+        """The trace of arrivals, one row for every step of the server; empty in a run without a clock."""
+        rows = Metrics(self.folder / ARRIVALS, needed=False).rows()
         return [row for row in rows if row["round"] <= self.config.rounds]
 
     @cached_property

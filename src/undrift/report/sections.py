@@ -9,6 +9,7 @@ from undrift.report.loaded import Material, from_here
 from undrift.report.panels import geometry, heterogeneity, instruments, training
 from undrift.report.panels.blocks import block_reports
 from undrift.report.panels.overview import differences, setup
+from undrift.report.panels.schedule import timing
 from undrift.report.panels.tables import curvature, reach, summary
 
 
@@ -92,6 +93,9 @@ def sections(material: Material) -> list[Section]:
         Section("target", "Rounds to a target", "What it takes to be good enough.", (reach(material),)),
         Section("partition", "Who has what", "How examples are split over clients, for all methods alike.", (), split),
         Section("clients", "Clients", "A mean hides whom a model fails: here is every client.", (), clients),
+        Section(
+            "schedule", "Schedule", "When clients trained, and whose work the model has.", (), tuple(timing(material))
+        ),
         Section("blocks", "Blocks", "What the parts of each method did in every round.", (), reported),
         *(_lens_section(material, *section) for section in _LENS),
     ]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from math import isfinite
+from math import isfinite, nan
 from typing import Any
 
 import numpy as np
@@ -30,13 +30,19 @@ class _Measure:
     reading: str
 
 
-_ACROSS: dict[str, tuple[Axis, Callable[[Row], float]]] = {
-    "rounds": (Axis("round"), lambda _: 1),
+def _summed(cost: Callable[[Row], float]) -> Callable[[Sequence[Row]], list[float]]:
+    """Where rounds end on an axis on which each costs something."""
+    return lambda rows: list(accumulate(map(cost, rows)))
+
+
+_ACROSS: dict[str, tuple[Axis, Callable[[Sequence[Row]], list[float]]]] = {
+    "rounds": (Axis("round"), _summed(lambda _: 1)),
     "traffic": (
         Axis("traffic of all clients, up and down (MB)"),
-        lambda row: (row["bytes_up"] + row["bytes_down"]) / 1e6,
+        _summed(lambda row: (row["bytes_up"] + row["bytes_down"]) / 1e6),
     ),
-    "seconds": (Axis("training time without tests (s)"), lambda row: row["seconds"]),
+    "seconds": (Axis("training time without tests (s)"), _summed(lambda row: row["seconds"])),
+    "virtual time": (Axis("virtual time (s)"), lambda rows: [row.get("virtual_seconds", nan) for row in rows]),
 }
 _HIGHER, _LOWER = "Higher and further left is better", "Lower and further left is better"
 _THIN = (
@@ -141,18 +147,18 @@ def series(group: Group, key: str, across: str) -> Line | None:
     Args:
         group: the runs.
         key: of the rows.
-        across: "rounds", "traffic" or "seconds".
+        across: "rounds", "traffic", "seconds" or "virtual time".
     """
     return over_seeds(group.label, group.style, [_points(run, key, across) for run in group.runs])
 
 
 def _points(run: LoadedRun, key: str, across: str) -> dict[int, tuple[float, float]]:
     """Round -> how far along the axis it ends, and its value."""
-    places = accumulate(_ACROSS[across][1](row) for row in run.rows)
+    places = _ACROSS[across][1](run.rows)
     return {
         row["round"]: (place, row[key])
         for row, place in zip(run.rows, places, strict=True)
-        if row.get(key) is not None and isfinite(row[key])
+        if row.get(key) is not None and isfinite(row[key]) and isfinite(place)
     }
 
 
