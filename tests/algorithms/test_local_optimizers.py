@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import test_drift_and_server_methods as drift
+import test_feature_methods as features
 import test_fedcr as cr
 import test_fedfsa_fedwmsam_fedscam as seeds
 import test_fedsmoo as smoo
@@ -50,6 +51,7 @@ PLAIN = {
     "fednova": "the reach by which it divides is that of SGD",
     "q-fedavg": "it takes displacements by the rate for gradients",
     "fedrep": "moments would change while their part of the model is frozen",
+    "fedpac": "moments would change while their part of the model is frozen",
     "ditto": "v takes SGD steps with the rate of the global model; give it a rate: lr=0.1",
     "fedrod": "v takes SGD steps with the rate of the global model",
     "apfl": "v and alpha take SGD steps with the rate of the global model",
@@ -83,6 +85,7 @@ CASES: list[tuple[str, Callable[[], None]]] = [
     *((name, partial(newest.test_equals_its_oracle, name, given, 0.05, "quadratics")) for name, given in newest.CASES),
     # Logarithms of 1e-9 and correlations leave 1e-12 in a gradient, which Adam divides by eps.
     *((name, partial(labelled.compare, name, given, 1e-7)) for name, given in labelled.CASES),
+    ("fedas", partial(features.test_equals_its_oracle, *features.CASES[0], 3)),
     ("whitened", partial(whitened.test_equals_its_oracle, "uniform", {})),
 ]
 

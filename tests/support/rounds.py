@@ -24,7 +24,7 @@ from undrift.core.tasks.task import Task
 from undrift.engine.round.simulation import Simulation
 from undrift.testing import Quadratics
 
-LABELLED = ("fedlc", "fedrs", "fedntd", "fedvls", "feddecorr", "feduv", "fedrod")
+LABELLED = ("fedlc", "fedrs", "fedntd", "fedvls", "feddecorr", "feduv", "fedrod", "fedas", "fedpac")
 """Methods that read labels, logits or features."""
 
 LATE = {name for name in ALGORITHMS if make(name).schedule.overlaps}

@@ -16,6 +16,7 @@ from undrift.algorithms.fedadagrad import fedadagrad as fedadagrad
 from undrift.algorithms.fedadam import fedadam as fedadam
 from undrift.algorithms.fedadamw import fedadamw as fedadamw
 from undrift.algorithms.fedala import fedala as fedala
+from undrift.algorithms.fedas import fedas as fedas
 from undrift.algorithms.fedasam import fedasam as fedasam
 from undrift.algorithms.fedasync import fedasync as fedasync
 from undrift.algorithms.fedavg import fedavg as fedavg
@@ -58,6 +59,7 @@ from undrift.algorithms.fednolowe import fednolowe as fednolowe
 from undrift.algorithms.fednova import fednova as fednova
 from undrift.algorithms.fednsam import fednsam as fednsam
 from undrift.algorithms.fedntd import fedntd as fedntd
+from undrift.algorithms.fedpac import fedpac as fedpac
 from undrift.algorithms.fedpac_muon import fedpac_muon as fedpac_muon
 from undrift.algorithms.fedper import fedper as fedper
 from undrift.algorithms.fedper_fft import fedper_fft as fedper_fft
@@ -200,7 +202,9 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedbabu": fedbabu,
     "fedbn": fedbn,
     "fedala": fedala,
+    "fedas": fedas,
     "fedrod": fedrod,
+    "fedpac": fedpac,
     "fedcr": fedcr,
     "ditto": ditto,
     "apfl": apfl,

@@ -3,9 +3,11 @@
 from undrift.blocks.aggregation.age import ByAge, Mixing
 from undrift.blocks.aggregation.agreement import ByAgreement
 from undrift.blocks.aggregation.clip import MedianClip
+from undrift.blocks.aggregation.combined import CombinedHeads
 from undrift.blocks.aggregation.discrepancy import ByDiscrepancy
 from undrift.blocks.aggregation.extrapolated import Extrapolated
 from undrift.blocks.aggregation.fair import QFair
+from undrift.blocks.aggregation.fisher import ByFisher
 from undrift.blocks.aggregation.geometric import GeometricMedian
 from undrift.blocks.aggregation.krum import Bulyan, Krum
 from undrift.blocks.aggregation.last_loss import ByLastLoss, LastLossComplement
@@ -24,10 +26,12 @@ __all__ = [
     "ByAgreement",
     "ByDiscrepancy",
     "ByExamples",
+    "ByFisher",
     "ByLastLoss",
     "ByLoss",
     "ByProxy",
     "ByScore",
+    "CombinedHeads",
     "CoordinateMedian",
     "CorrectedFactor",
     "Dampened",

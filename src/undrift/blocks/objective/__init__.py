@@ -5,6 +5,7 @@ from undrift.blocks.objective.common import CommonRepresentation
 from undrift.blocks.objective.contrast import Contrast
 from undrift.blocks.objective.distillation import NotTrue, VacantClasses
 from undrift.blocks.objective.features import Decorrelated, SpreadOut
+from undrift.blocks.objective.prototypes import TowardsPrototypes
 from undrift.blocks.objective.proximal import Proximal
 
 __all__ = [
@@ -17,5 +18,6 @@ __all__ = [
     "Proximal",
     "RestrictedLogits",
     "SpreadOut",
+    "TowardsPrototypes",
     "VacantClasses",
 ]

@@ -2,7 +2,8 @@
 
 from undrift.blocks.personalization.adaptive import AdaptiveAggregation
 from undrift.blocks.personalization.added import AddedHead
-from undrift.blocks.personalization.alternating import Alternating
+from undrift.blocks.personalization.aligned import AlignedBody
+from undrift.blocks.personalization.alternating import Alternating, HeadFirst
 from undrift.blocks.personalization.ditto import Ditto
 from undrift.blocks.personalization.factors import OneFactor, PrivateFactor
 from undrift.blocks.personalization.folded import Folded
@@ -16,10 +17,12 @@ from undrift.blocks.personalization.tuned import FrozenPart, Tuned
 __all__ = [
     "AdaptiveAggregation",
     "AddedHead",
+    "AlignedBody",
     "Alternating",
     "Ditto",
     "Folded",
     "FrozenPart",
+    "HeadFirst",
     "Latest",
     "Mixture",
     "OneFactor",

@@ -11,6 +11,7 @@ from undrift.blocks.personalization.part import epochs, mask, others
 from undrift.blocks.personalization.private import Private
 from undrift.core.method.block import Block, Needs
 from undrift.core.method.view import Step, Sums
+from undrift.core.model.flat_model import Layout
 
 _BY_ALL_STEPS = (Normalized, Scaffnew, ScaffoldInside, FollowedVariates)
 
@@ -60,3 +61,14 @@ class Alternating(Private):
             return mask("Alternating", self.names, step.layout)
         turn = step.steps * self.head_epochs // (self.head_epochs + self.body_epochs)
         return (mask if step.step < turn else others)("Alternating", self.names, step.layout)
+
+
+@dataclass(frozen=True)
+class HeadFirst(Alternating):
+    """client:  steps 0 to K E_h/(E_h + E_b) - 1 move the tensors named only, the others the rest only
+
+    As `Alternating`, but nothing is private: what becomes of the tensors named is up to the aggregation.
+    """
+
+    def own(self, layout: Layout) -> None:
+        """Nothing."""

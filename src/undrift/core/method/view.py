@@ -87,6 +87,11 @@ class View(Samples):
         """Whether the task itself counts labels, and so knows how many classes there are."""
         return self._label_counts is not None
 
+    @property
+    def seen(self) -> Mapping[str, Any]:
+        """What the layers named by `Start.tap` gave in the last forward pass, of training or beside it."""
+        return self._oracle.seen
+
     def label_counts(self) -> Tensor | None:
         """How many examples of each class the client has; declare it in `needs.labels`.
 
@@ -121,9 +126,9 @@ class Start(View):
         return self._oracle.model.module
 
     def tap(self, layer: str, *, inputs: bool = False) -> str:
-        """Note in `Step.seen`, until the visit ends, what a layer puts out (or takes in) in every forward pass.
+        """Note in `seen`, until the visit ends, what a layer puts out (or takes in) in every forward pass.
 
-        The result is the name by which `Step.seen` has it: the layer's, or with `inputs` the layer's and ":inputs".
+        The result is the name by which `seen` has it: the layer's, or with `inputs` the layer's and ":inputs".
 
         Args:
             layer: its name; "" is the whole model.
@@ -157,11 +162,6 @@ class Step(View):
     def batch(self) -> Any:
         """The batch of this step."""
         return self._oracle.batch
-
-    @property
-    def seen(self) -> Mapping[str, Any]:
-        """What the layers named by `Start.tap` gave in the last forward pass, of training or beside it."""
-        return self._oracle.seen
 
     def gradient(self, offset: Vector | None = None) -> Vector:
         """The gradient of this batch's data loss and penalty at `w + offset`.

@@ -86,8 +86,6 @@ class Orders:
             seconds: how long to wait for replies.
             config: sent to the nodes, for custom train functions.
         """
-        sent, cohort = tally.broadcast, tally.cohort
-        messages = self._messages(MessageType.TRAIN, sent, groups, accepted, cohort, seconds, config)
         given = (tally.cohort, seconds, config, tally.timing)
         messages = self._messages(MessageType.TRAIN, tally.broadcast, groups, accepted, *given)
         for message, clients in zip(messages, groups.values(), strict=True):

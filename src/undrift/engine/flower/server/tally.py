@@ -112,9 +112,8 @@ class Tally:
         share: the most of the round's weight that one node may have; below 1 the sum of each node is kept until the
             round is over.
         known: displacements that were accepted in earlier rounds, by digest, with the round from 1.
-        cohort: how many clients take part in the round everywhere; 0 if these are all.
         timing: when the uploads arrive, under a schedule without a barrier.
-        cohort: how many uploads the server adds up in all, if not those of `clients`.
+        cohort: how many uploads the server adds up in all, here and elsewhere; 0 if those of `clients` are all.
     """
 
     algorithm: Algorithm
@@ -138,7 +137,6 @@ class Tally:
         self.total = self.empty()
         self._members: dict[int, list[int]] = {}
         self._settled: set[int] = set()
-        self.cohort = self.cohort or len(self.clients)
         self.nodes: dict[int, int] = {}  # the node that each client was last ordered from
         self.uploads: dict[str, int] = {}  # digest of accepted displacements -> node
         self.summed: Mapping[str, float] = {}  # see Partial
@@ -200,7 +198,6 @@ class Tally:
             clients,
             self.bound,
             cohort=self.cohort,
-            seed=self.seed,
             seed=self.timing.seed(self.seed),
             late=self.timing.age,
             examples=self.examples,

@@ -1,0 +1,53 @@
+"""Features of a client's examples by class, laid out as a linear head: what FedAS, FedPAC and pFedFDA compare."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from undrift.core.method.view import View
+from undrift.core.model.flat_model import Layout, Vector
+
+
+class ClassRows(NamedTuple):
+    """Zero but in the last module: one row of features per class for its weights, a number per class for its biases."""
+
+    v: Vector
+
+
+def rows_of(v: Vector, layout: Layout, block: str) -> tuple[Tensor, Tensor]:
+    """The rows of a vector and the number of each, as views.
+
+    Args:
+        v: a vector as long as the model.
+        layout: the model's.
+        block: who needs them, for the error.
+    """
+    *_, rows, numbers = [torch.empty(0)] * 2 + layout.split(v)
+    last = layout.layers[-1]
+    if rows.dim() != 2 or numbers.shape != rows.shape[:1] or last.stop - last.start != rows.numel() + len(numbers):
+        raise TypeError(f"{block} needs a model whose last module is linear, with a bias: its input are the features")
+    return rows, numbers
+
+
+def features_at(point: Vector, layer: str, view: View, purpose: str) -> tuple[Tensor, Tensor]:
+    """The features of a client's examples in evaluation mode, in double precision on the host, and their classes.
+
+    Args:
+        point: the model.
+        layer: the name of the features in `seen`.
+        view: of the client's visit.
+        purpose: gives the order of the examples.
+    """
+    found = []
+    for batch in view.data(purpose):
+        view.forward_at(point, batch, evaluate=True)
+        found.append((view.seen[layer].detach().flatten(1).cpu().double(), batch[1].cpu()))
+    features, labels = zip(*found, strict=True)
+    return torch.cat(features), torch.cat(labels)
+
+
+def sums_by_class(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """The sum of the features of each class, one row each, and how many examples it has."""
+    sums = features.new_zeros(classes, features.shape[1]).index_add_(0, labels, features)
+    return sums, torch.bincount(labels, minlength=classes).to(features.dtype)

@@ -1,0 +1,143 @@
+"""Personal methods that compare features by class, one example at a time, straight from the sheet of newest methods.
+
+The network is that of `drift.projected`; features are what its head reads.
+"""
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .drift import projected
+from .labels import plain_ce
+from .methods import Params, Settings, add, norm, scale, sub, total
+from .personal import Own, Problem, Result, average, stepped
+
+HEAD = {"head.weight", "head.bias"}
+
+
+def features(x: Params, batches: list[Any]) -> dict[int, list[Tensor]]:
+    """The features of all examples, class by class."""
+    found: dict[int, list[Tensor]] = {}
+    for inputs, labels in batches:
+        for z, y in zip(projected(x, inputs, "")[1], labels.tolist(), strict=True):
+            found.setdefault(y, []).append(z)
+    return found
+
+
+def mean(rows: list[Tensor]) -> Tensor:
+    """The mean of some vectors."""
+    out = torch.zeros_like(rows[0])
+    for row in rows:
+        out = out + row / len(rows)
+    return out
+
+
+def gradient(x: Params, loss: Callable[[Params], Tensor]) -> Params:
+    """The gradient of a loss at x; zero for tensors it does not depend on."""
+    leaves = {n: v.clone().requires_grad_() for n, v in x.items()}
+    found = torch.autograd.grad(loss(leaves), list(leaves.values()), allow_unused=True)
+    return {n: torch.zeros_like(x[n]) if g is None else g for n, g in zip(leaves, found, strict=True)}
+
+
+def fedas(p: Problem, s: Settings, rounds: int, rate: float) -> Result:
+    """Align z(x) with the class means at the old model, train, keep the head; weights mean_b |g_b|^2."""
+    w, last, path = p.start(), dict[int, Params](), []
+    every = set(w)
+    for t in range(rounds):
+        moved: Own = {}
+        traces: dict[int, float] = {}
+        for i in p.cohort(t):
+            x = {n: last[i][n] if i in last and n in HEAD else w[n] for n in w}
+            if i in last:
+                batches = p.aside(i, t, "align")
+                own = {y: mean(rows) for y, rows in features(last[i], batches).items()}
+                for batch in batches:
+
+                    def distance(x: Params, batch: Any = batch, own: dict[int, Tensor] = own) -> Tensor:
+                        here = features(x, [batch])
+                        return torch.stack(
+                            [torch.stack([(z - own[y]) ** 2 for z in rows]).mean() for y, rows in here.items()]
+                        ).sum()
+
+                    x = sub(x, scale(rate, gradient(x, distance)))
+            move = s.mover()
+            for batch in p.batches(i, t):
+                x = stepped(s, move, s.lr * s.decay**t, p.gradient(x, batch), x, every)
+            squares = [norm(p.gradient(x, batch)) ** 2 for batch in p.aside(i, t, "fisher")]
+            traces[i], last[i] = sum(squares) / len(squares), x
+            moved[i] = {n: w[n] if n in HEAD else x[n] for n in w}
+        moves = [scale(traces[i] / sum(traces.values()), sub(moved[i], w)) for i in moved]
+        w = add(w, total(moves))
+        path.append(w)
+    return path, {i: {n: last[i][n] if i in last and n in HEAD else w[n] for n in w} for i in range(p.population)}
+
+
+def best_weights(q: Tensor) -> Tensor:
+    """argmin a^T q a, a >= 0, sum a = 1: the best of the stationary points of all supports."""
+    best, value = torch.zeros(len(q), dtype=q.dtype), float("inf")
+    for size in range(1, len(q) + 1):
+        for chosen in combinations(range(len(q)), size):
+            raw = torch.linalg.pinv(q[list(chosen)][:, list(chosen)]).sum(1)
+            a = torch.zeros(len(q), dtype=q.dtype)
+            a[list(chosen)] = raw / raw.sum()
+            if float(a.min()) >= -1e-12 and float(a @ q @ a) < value - 1e-15:
+                best, value = a, float(a @ q @ a)
+    return best
+
+
+def fedpac(
+    p: Problem, s: Settings, rounds: int, lam: float, share: float, weights: Callable[[Tensor], Tensor] = best_weights
+) -> Result:
+    """Heads sum_j a_j H_j; that share of the steps moves the head, the rest the body with lam mean (z - c_y)^2."""
+    w, path = p.start(), []
+    kept: dict[int, tuple[Params, dict[int, Tensor], float]] = {}
+    cohort: list[int] = []
+    prototypes: dict[int, Tensor] = {}
+    for t in range(rounds):
+        moved: Own = {}
+        now: dict[int, tuple[Params, dict[int, Tensor], float]] = {}
+        sums: dict[int, list[Tensor]] = {}
+        for i in p.cohort(t):
+            found = features(w, p.aside(i, t, "features"))
+            n = sum(len(rows) for rows in found.values())
+            h = {y: mean(rows) * (len(rows) / n) for y, rows in found.items()}
+            squared = sum(float(z @ z) for rows in found.values() for z in rows) / n
+            v = (squared - sum(float(row @ row) for row in h.values())) / n
+            x = w
+            if cohort:
+                others = [*cohort] if i in cohort or i not in kept else [*cohort, i]
+                own = kept[i][1] if i in kept else h
+                zero = torch.zeros(4, dtype=torch.float64)
+                away = [torch.cat([own.get(y, zero) - kept[j][1].get(y, zero) for y in range(3)]) for j in others]
+                q = torch.tensor([[float(one @ two) for two in away] for one in away], dtype=torch.float64)
+                a = weights(q + torch.diag(torch.tensor([kept[j][2] for j in others], dtype=torch.float64)))
+                combined = total([scale(float(a[k]), kept[j][0]) for k, j in enumerate(others)])
+                x = {n: combined[n] if n in HEAD else w[n] for n in w}
+            batches = p.batches(i, t)
+            for k, batch in enumerate(batches):
+
+                def loss(x: Params, batch: Any = batch, prototypes: dict[int, Tensor] = prototypes) -> Tensor:
+                    out = plain_ce(x, batch)
+                    z = projected(x, batch[0], "")[1]
+                    pulls = [
+                        (row - prototypes[y]) ** 2 if y in prototypes else torch.zeros_like(row)
+                        for row, y in zip(z, batch[1].tolist(), strict=True)
+                    ]
+                    return out + lam * torch.stack(pulls).mean()
+
+                names = HEAD if k < int(share * len(batches) + 1e-9) else set(w) - HEAD
+                g = gradient(x, loss)
+                g = {n: g[n] if n in names else torch.zeros_like(g[n]) for n in g}
+                x = stepped(s, s.mover(), s.lr * s.decay**t, g, x, names)
+            for y, rows in features(x, p.aside(i, t, "prototypes")).items():
+                sums.setdefault(y, []).extend(rows)
+            moved[i], now[i] = x, (x, h, v)
+        prototypes = {**prototypes, **{y: mean(rows) for y, rows in sums.items()}}
+        w = average(p, p.cohort(t), w, moved)
+        cohort = p.cohort(t)
+        kept.update(now)
+        path.append(w)
+    return path, {i: {n: kept[i][0][n] if i in kept and n in HEAD else w[n] for n in w} for i in range(p.population)}
