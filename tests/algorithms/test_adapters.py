@@ -266,6 +266,7 @@ REFUSED = {
     "flora + fedavgm": "begins with new factors in every round, and server_optimizer=HeavyBall",
     "flora + scaffold": "begins with new factors in every round, and drift=Scaffold",
     "fedex-lora + aggregation:coordinate-median": "needs a weighted mean",
+    "cross-products + fedavg": "writes where no client may train",
     "fedex-lora + buffered(2)": "uploads start from several models",
     "norm-clip(1.0) + personalization:folded": "needs release=CrossProducts",
     "flexlora + fedadam": "gives the factors other coordinates, and server_optimizer=Adam",

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from undrift.core.model.pairs import find_pairs, mask_of
 from undrift.core.tasks.model_factory import initial_model
 from undrift.lens import client_vectors
 from undrift.models import open_base
+from undrift.runs.reading.pretrained import write_pretrained
 
 need("transformers", "peft")
 
@@ -205,3 +207,9 @@ def test_a_quantised_base_cannot_be_opened() -> None:
     with pytest.raises(ValueError, match="no layer has an adapter"):
         open_base(nn.Linear(2, 2))
     assert Folded().scale == 1.0
+
+
+def test_an_adapter_of_a_changed_base_is_not_exported(tmp_path: Path) -> None:
+    """On the base as it was downloaded it would be another model."""
+    with pytest.raises(ValueError, match="has changed the weights under the adapters"):
+        write_pretrained(None, gpt2(base=True), tmp_path / "out", merged=False)  # type: ignore[arg-type]

@@ -51,7 +51,7 @@ def expected_refusal(pair: dict[str, AnyBlock]) -> str:
     for slot, block in slots.items():
         if reason := block.refuses({name: other for name, other in slots.items() if name != slot}):
             return re.escape(reason)
-    return ""
+    return "no model fits all blocks" if len({x.model for x in needs if x.model}) > 1 else ""
 
 
 def stays_finite(algorithm: Algorithm) -> None:

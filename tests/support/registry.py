@@ -287,7 +287,7 @@ SCHEDULES = [Buffered(3), Buffered(2, restart="flush", max_age=4), Asynchronous(
 
 HOSTS: dict[type[AnyBlock], Algorithm] = {
     **dict.fromkeys((Remembered, Residual), Algorithm(aggregation=Uniform())),
-    Folded: Algorithm(release=CrossProducts()),
+    **dict.fromkeys((Folded, CrossProducts), Algorithm(release=CrossProducts(), personalization=Folded())),
     MomentumPath: Algorithm(momentum=AdaptiveMomentum(0.3)),
     **dict.fromkeys(
         (PrivateSum, PrivateQuantile, PrivateShares), Algorithm(aggregation=Uniform(), personalization=PrivateNorms())

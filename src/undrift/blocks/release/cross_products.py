@@ -1,10 +1,11 @@
 """What a sum of factors lacks: every client adds the product of its factors' displacements, where the base lies."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from undrift.core.method.block import Needs, Release
+from undrift.core.method.block import Needs, Personalization, Release
 from undrift.core.method.view import End
 from undrift.core.model.flat_model import Vector
 from undrift.core.model.pairs import find_pairs, write_pairs
@@ -22,6 +23,13 @@ class CrossProducts(Release):
     def needs(self) -> Needs:
         """A model with adapters whose base travels."""
         return Needs(model="foldable")
+
+    def refuses(self, others: Mapping[str, object]) -> str:
+        """Clients that train the base."""
+        own = others["personalization"]
+        if isinstance(own, Personalization) and own.needs.model == self.needs.model:
+            return ""
+        return f"writes where no client may train: needs personalization=Folded(scale), found {own!r}; use fedex-lora"
 
     def release(self, delta: Vector, state: None, end: End) -> Vector:
         """The displacement with the products in it."""

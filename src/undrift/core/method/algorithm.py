@@ -82,7 +82,6 @@ class Algorithm:
         for slot, block in self.slots():
             _fits(slot, block)
             _declares_sizes(slot, block)
-        _one_model(self.slots())
         for slot, block in self.slots():
             if block.needs.plain_sgd and not self.local_optimizer.plain:
                 raise TypeError(
@@ -92,6 +91,7 @@ class Algorithm:
             reason = block.refuses({name: other for name, other in self.slots() if name != slot})
             if reason:
                 raise TypeError(f"{slot}={block!r} {reason}")
+        _one_model(self.slots())
         if type(self.release).release_sum is not Release.release_sum and isinstance(self.aggregation, Gathering):
             raise TypeError(
                 f"release={self.release!r} changes the sum of the uploads, and aggregation={self.aggregation!r} takes "
