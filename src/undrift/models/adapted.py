@@ -72,7 +72,9 @@ def lora_mlp(
     for i, layer in enumerate(net.hidden):
         if isinstance(layer, nn.Linear):
             net.hidden[i] = AdaptedLinear(layer, rank, alpha)
-    return open_base(net) if base else net
+    if base:
+        open_base(net)
+    return net
 
 
 def open_base(module: nn.Module) -> nn.Module:

@@ -45,7 +45,7 @@ def loss_epsilon(noise: float, rate: float, delta: float, rounds: int, step: flo
 def _one_way(noise: float, rate: float, delta: float, rounds: int, step: float, removed: bool) -> float:
     """Epsilon where a client is removed, or added."""
     first, mass = _discrete_loss(noise, rate, step, removed)
-    points = (first + np.arange(len(mass))) * step
+    points: _Array = (first + np.arange(len(mass), dtype=np.float64)) * step
     low, high = (_reach(points, mass, rounds, sign) for sign in (-1, 1))
     length = next_fast_len(int((high - low) / step) + 2, real=True)
     whole = np.zeros(length)
@@ -70,7 +70,7 @@ def _discrete_loss(noise: float, rate: float, step: float, removed: bool) -> tup
     rest = log1p(-rate) if rate < 1 else -inf
     ends = sign * np.logaddexp(rest, log(rate) + (2 * sign * x - 1) / (2 * noise**2))
     first, last = int(np.floor(ends[0] / step)), int(np.ceil(ends[1] / step))
-    grid = np.arange(first, last + 1) * step
+    grid: _Array = np.arange(first, last + 1, dtype=np.float64) * step
     cuts = _inverse(grid, noise, rate, removed)
     alone, shifted = np.diff(ndtr(cuts / noise)), np.diff(ndtr((cuts - sign) / noise))
     mixture = (1 - rate) * alone + rate * shifted

@@ -176,4 +176,5 @@ def _affine_minimum(q: Tensor) -> Tensor:
     system = torch.cat([edge, torch.cat([q.new_ones(len(q), 1), q.new_zeros(1, 1)])], dim=1)
     right = q.new_zeros(len(q) + 1, 1)
     right[-1] = 1.0
-    return torch.linalg.lstsq(system, right, driver="gelsd").solution[:-1, 0]
+    solved: Tensor = torch.linalg.lstsq(system, right, driver="gelsd").solution
+    return solved[:-1, 0]

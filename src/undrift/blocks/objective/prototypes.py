@@ -1,7 +1,7 @@
 """FedPAC's pull of features towards the mean features of their class over all clients."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -70,7 +70,7 @@ class TowardsPrototypes(Objective[ClassRows, None, ClassRows, ClassRows, _Protot
         away: Tensor = (x - state.rows[y]) * state.known[y, None]
         return self.lam * away.square().mean()
 
-    def finish(self, state: _Prototypes | None, end: End) -> tuple[ClassRows | None, None]:
+    def finish(self, state: _Prototypes | None, end: End) -> tuple[Any, None]:
         """The sums of the features of every class."""
         if state is None:
             return None, None

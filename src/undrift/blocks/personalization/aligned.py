@@ -77,7 +77,7 @@ class AlignedBody(Personalization[None, Trained, None, None, None]):
 
             def distance(_: Tensor, y: Tensor = batch[1]) -> Tensor:
                 z = start.seen[layer].flatten(1)
-                return torch.stack([(z[y == c] - own[c]).square().mean() for c in y.unique()]).sum()
+                return torch.stack([(z[y == c] - own[c]).square().mean() for c in torch.unique(y)]).sum()
 
             point.sub_(start.gradient_at(point, batch, of=distance).masked_fill_(private, 0), alpha=self.rate)
         start.begin_at(point)

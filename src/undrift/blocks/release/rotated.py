@@ -81,6 +81,8 @@ def rotation(matrix: Tensor, lam: float) -> Tensor:
 
 def _polar(matrix: Tensor) -> Tensor:
     """The rotation nearest to a matrix."""
+    u: Tensor
+    v: Tensor
     u, _, v = torch.linalg.svd(matrix)
     if torch.linalg.det(u @ v) < 0:
         v = torch.cat([v[:-1], -v[-1:]])

@@ -1,8 +1,7 @@
 """Gradients that are private for every example: each is clipped, and their sum has noise (DP-SGD)."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Generator, Tensor, nn
@@ -60,7 +59,7 @@ class NoisyOracle(Oracle):
         """Refused."""
         raise RuntimeError(f"tap: {_REFUSED}")
 
-    def _beside(self, point: Vector) -> AbstractContextManager[None]:
+    def _beside(self, point: Vector) -> NoReturn:
         raise RuntimeError(f"a loss or gradient beside training: {_REFUSED}")
 
     def _loss(self, batch: Any) -> Tensor:

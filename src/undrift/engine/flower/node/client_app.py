@@ -364,7 +364,7 @@ def _train_alone(worker: Worker, broadcast: Broadcast, order: Order) -> tuple[di
     upload = trained.upload
     visit = Visit(client, upload.examples, upload.loss, trained.seconds, 0.0, 0.0, upload.gradients, trained.reported)
     partial.visits.append(visit)
-    return wire.flatten_short(upload, job.algorithm), partial.flatten()[1]
+    return wire.flatten_short(upload, worker.job.algorithm), partial.flatten()[1]
 
 
 def note_head(folder: Path, order: Order) -> None:
