@@ -5,7 +5,7 @@ earliest arrives first, equal times in the order in which tasks began. Nothing h
 plan of a step follows from the schedule, the seed and the durations alone. So a step's tasks are trained when the
 server needs them, together and in any order, and a resumed run makes the same plans.
 
-On real nodes the same scheduler asks another source for arrivals, which sends the tasks and waits for replies.
+On real nodes the same scheduler takes arrivals from another source, which sends the tasks and waits for replies.
 """
 
 from collections import Counter
@@ -151,7 +151,7 @@ class Arrivals(Protocol):
 
 
 class VirtualArrivals:
-    """Tasks that end when the clock says so, in virtual time; all of their uploads count.
+    """Tasks that end by the clock, in virtual time; all of their uploads count.
 
     Args:
         clock: how long tasks take; None takes no time.

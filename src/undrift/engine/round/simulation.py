@@ -33,14 +33,13 @@ from undrift.engine.round.arguments import (
     read_method,
     whole_number,
 )
-from undrift.engine.round.arrivals import outcomes
+from undrift.engine.round.arrivals import StepUploads, collect_uploads, outcomes, sent_versions
 from undrift.engine.round.backend import Backend, InProcess
 from undrift.engine.round.evaluate import Evaluate, Evaluator
 from undrift.engine.round.failures import Failures, check_failures, check_policy
 from undrift.engine.round.quarantine import Quarantine, QuarantineList
 from undrift.engine.round.record import Record
 from undrift.engine.round.scheduler import Scheduler, StepPlan
-from undrift.engine.round.step_uploads import StepUploads, collect_uploads, sent_versions
 from undrift.engine.round.threads import choose_threads, use_threads
 from undrift.engine.worker.device import resolve
 from undrift.engine.worker.job import Job, Score, VersionGroup

@@ -20,9 +20,8 @@ from undrift.engine.flower.server.orders import Orders
 from undrift.engine.flower.server.receive import pause
 from undrift.engine.flower.server.roster import Roster
 from undrift.engine.flower.server.tally import Tally
-from undrift.engine.round.arrivals import TaskOutcome
+from undrift.engine.round.arrivals import TaskOutcome, sent_versions
 from undrift.engine.round.scheduler import TaskInFlight, tasks_of
-from undrift.engine.round.step_uploads import sent_versions
 from undrift.engine.worker.job import Timing, VersionGroup
 from undrift.engine.worker.partial_sum import Partial
 

@@ -45,9 +45,9 @@ from undrift.engine.flower.server.receive import LATE, TooFewNodes, receive
 from undrift.engine.flower.server.roster import Leaving, Roster
 from undrift.engine.flower.server.tally import RoundRecord, Tally
 from undrift.engine.round.arguments import check_local, check_model, read_method
+from undrift.engine.round.arrivals import collect_uploads
 from undrift.engine.round.quarantine import Quarantine, QuarantineList
 from undrift.engine.round.scheduler import Scheduler
-from undrift.engine.round.step_uploads import collect_uploads
 from undrift.secure.settings import Secure, read_secure, why_not_secure
 
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
