@@ -26,6 +26,8 @@ need("transformers", "peft")
 
 LOCAL = Local(lr=0.5, steps=3, batch_size=4)
 
+EAGER: dict[str, Any] = {"attn_implementation": "eager"}
+
 
 def roberta(base: bool = False) -> nn.Module:
     """A classifier whose head is trained densely, as modules_to_save of peft has it."""
@@ -41,7 +43,7 @@ def roberta(base: bool = False) -> nn.Module:
         max_position_embeddings=24,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
-        attn_implementation="eager",
+        **EAGER,
     )
     lora = LoraConfig(r=2, lora_alpha=4, target_modules=["query", "intermediate.dense"], modules_to_save=["classifier"])
     return _made(get_peft_model(RobertaForSequenceClassification(config), lora), base)
@@ -52,7 +54,7 @@ def llama(base: bool = False) -> nn.Module:
     from peft import LoraConfig, get_peft_model
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(vocab_size=40, intermediate_size=24, attn_implementation="eager", **SIZES)
+    config = LlamaConfig(vocab_size=40, intermediate_size=24, **EAGER, **SIZES)
     lora = LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj", "up_proj", "embed_tokens"])
     return _made(get_peft_model(LlamaForCausalLM(config), lora), base)
 

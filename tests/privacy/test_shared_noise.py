@@ -66,7 +66,8 @@ def test_small_discrete_noise_by_hand() -> None:
 def total_of(simulation: Simulation, clients: list[int], noise: bool = True) -> Tensor:
     """The plain sum of the uploads of clients, with their noise or from the same training without."""
     job = simulation.job
-    release = job.algorithm.release if noise else replace(job.algorithm.release, noise=0.0)
+    release: Any = job.algorithm.release
+    release = release if noise else replace(release, noise=0.0)
     simulation.worker.job = replace(job, algorithm=replace(job.algorithm, release=release))
     total = simulation.worker.serve(broadcast(simulation), clients, {}, len(clients)).total
     simulation.worker.job = job
