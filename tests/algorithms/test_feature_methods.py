@@ -28,7 +28,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("cohort", [3, 5])
-@pytest.mark.parametrize(("algorithm", "oracle", "arguments"), CASES, ids=str)
+@pytest.mark.parametrize(("algorithm", "oracle", "arguments"), CASES, ids=[repr(case[0]) for case in CASES])
 def test_equals_its_oracle(algorithm: Any, oracle: Any, arguments: dict[str, Any], cohort: int) -> None:
     settings = Settings(LOCAL.lr, LOCAL.decay, LOCAL.weight_decay, LOCAL.clip)
     expected, own = oracle(Wide(TASK, LOCAL, cohort, 2), settings, 4, **arguments)
