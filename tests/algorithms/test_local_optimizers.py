@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import test_adapters as adapted
 import test_drift_and_server_methods as drift
 import test_feature_methods as features
 import test_fedcr as cr
@@ -86,6 +87,7 @@ CASES: list[tuple[str, Callable[[], None]]] = [
     # Logarithms of 1e-9 and correlations leave 1e-12 in a gradient, which Adam divides by eps.
     *((name, partial(labelled.compare, name, given, 1e-7)) for name, given in labelled.CASES),
     ("fedas", partial(features.test_equals_its_oracle, *features.CASES[0], 3)),
+    *((name, partial(adapted.test_equals_its_oracle, name)) for name in adapted.METHODS if name != "fedavg"),
     ("whitened", partial(whitened.test_equals_its_oracle, "uniform", {})),
 ]
 

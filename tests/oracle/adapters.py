@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from .methods import Settings
+
 Tensors = dict[str, Tensor]
 
 
@@ -42,14 +44,14 @@ class Oracle:
         return torch.relu(x @ weight.T + model["b"]) @ model["head"].T + model["bias"]
 
     def descend(self, start: Tensors, client: int, trained: tuple[str, ...]) -> Tensors:
-        """Local SGD on some of the tensors."""
+        """Local steps on some of the tensors."""
         model = {name: x.clone() for name, x in start.items()}
-        x, y = self.data[client]
+        (x, y), move = self.data[client], Settings(self.lr).mover()
         for _ in range(self.steps):
             leaves = {name: model[name].clone().requires_grad_() for name in trained}
             loss = cross_entropy(self.scores(model | leaves, x), y)
-            for name, slope in zip(trained, torch.autograd.grad(loss, list(leaves.values())), strict=True):
-                model[name] = model[name] - self.lr * slope
+            slopes = dict(zip(trained, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+            model |= move(self.lr, {name: model[name] for name in trained}, slopes)
         return model
 
     def all_trained(self, *trained: str) -> list[Tensors]:

@@ -29,7 +29,9 @@ LABELLED = ("fedlc", "fedrs", "fedntd", "fedvls", "feddecorr", "feduv", "fedrod"
 
 LATE = {name for name in ALGORITHMS if make(name).schedule.overlaps}
 """Methods that do not wait for a cohort: tests/algorithms/test_asynchronous.py holds them."""
-PLAIN = [name for name in ALGORITHMS if name not in ("moon", "fedsol", "feddisco", "fedlaw", "fedcr", *LABELLED, *LATE)]
+NETWORK = {name for name in ALGORITHMS if make(name).needs.model}
+"""Methods whose model has parts of its own, such as adapters: tests/algorithms/test_adapters.py holds those."""
+PLAIN = [x for x in ALGORITHMS if x not in ("moon", "fedsol", "feddisco", "fedlaw", *LABELLED, *LATE, *NETWORK)]
 """The algorithms that need only a loss, no network, labels or proxy data: those that run on quadratics."""
 
 

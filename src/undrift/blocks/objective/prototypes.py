@@ -1,7 +1,7 @@
 """FedPAC's pull of features towards the mean features of their class over all clients."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -70,10 +70,10 @@ class TowardsPrototypes(Objective[ClassRows, None, ClassRows, ClassRows, _Protot
         away: Tensor = (x - state.rows[y]) * state.known[y, None]
         return self.lam * away.square().mean()
 
-    def finish(self, state: _Prototypes | None, end: End) -> tuple[Any, None]:
+    def finish(self, state: _Prototypes | None, end: End) -> tuple[ClassRows, None]:
         """The sums of the features of every class."""
         if state is None:
-            return None, None
+            return ClassRows(torch.zeros_like(end.w)), None  # not uploaded
         up = torch.zeros_like(end.w)
         rows, numbers = rows_of(up, end.layout, "TowardsPrototypes")
         found = sums_by_class(*features_at(end.w, state.layer, end, "prototypes"), len(rows))
