@@ -1,8 +1,8 @@
 """A short accuracy curve of every method with its defaults, for the gallery of the docs.
 
 Digits (1,338 images of 8 x 8 for training), 20 clients (Dirichlet 0.1), 10 of them in each of 12 rounds, one epoch of
-batches of 10 at rate 0.1 (0.01 for AdamW and Muon on the clients), a small MLP (FedCR: the same with latent units), one
-seed. Methods with personal models have the mean accuracy of these on each client's own test; FedAvg has both. Like
+batches of 10 at rate 0.1 (0.01 for AdamW and Muon on the clients), a small MLP (FedCR: the same with latent units;
+methods for adapters: its hidden layer is frozen and has one), one seed. Methods with personal models have the mean accuracy of these on each client's own test; FedAvg has both. Like
 `smoke.py` it shows that a method learns, not how good it is.
 
     python benchmarks/studies/curves.py --json > benchmarks/studies/results/curves.json
@@ -21,7 +21,7 @@ from shared import each_method, personal_accuracy, versions
 from undrift import Algorithm, Local, Simulation, make
 from undrift.data import Dataset, DataTask, load
 from undrift.data import partition as split
-from undrift.models import MLP, Variational
+from undrift.models import MLP, Variational, lora_mlp
 
 LOCAL = Local(lr=0.1, epochs=1, batch_size=10)
 SMALL = ("fedadamw", "fedlada", "fedmuon", "fedpac-muon", "fedmuon-cv")
@@ -36,17 +36,18 @@ TEXT = (
 )
 
 
-def network(latent: bool) -> nn.Module:
-    """One hidden layer of 64 units; with latent units for methods that need them."""
-    body = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU())
-    return Variational(body, 64) if latent else MLP(64, 10, width=64)
+def network(kind: str) -> nn.Module:
+    """One hidden layer of 64 units; with latent units or an adapter for methods that need them."""
+    if kind == "variational":
+        return Variational(nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU()), 64)
+    return lora_mlp(64, 10, width=64, base=kind == "foldable") if kind else MLP(64, 10, width=64)
 
 
 def curve_task(dataset: Dataset, algorithm: Algorithm, seed: int) -> DataTask:
     """The task of a method and a seed: the same clients for all methods."""
     labels = dataset.train.targets[:-PROXY].numpy()
     clients = split("dirichlet:0.1", labels, clients=CLIENTS, seed=seed).clients
-    model: Callable[[], nn.Module] = partial(network, algorithm.needs.model == "variational")
+    model: Callable[[], nn.Module] = partial(network, algorithm.needs.model)
     every = len(dataset.train.targets)
     return DataTask(dataset, clients, model, seed=seed, reserved=torch.arange(every - PROXY, every))
 
