@@ -2,8 +2,9 @@
 
 Digits (1,338 images of 8 x 8 for training), 20 clients (Dirichlet 0.1), 10 of them in each of 12 rounds, one epoch of
 batches of 10 at rate 0.1 (0.01 for AdamW and Muon on the clients), a small MLP (FedCR: the same with latent units;
-methods for adapters: its hidden layer is frozen and has one), one seed. Methods with personal models have the mean accuracy of these on each client's own test; FedAvg has both. Like
-`smoke.py` it shows that a method learns, not how good it is.
+methods for adapters: its hidden layer is frozen and has one), one seed. Methods with personal models have the mean
+accuracy of these on each client's own test; FedAvg has both. Like `smoke.py` it shows that a method learns, not how
+good it is.
 
     python benchmarks/studies/curves.py --json > benchmarks/studies/results/curves.json
 """

@@ -25,14 +25,15 @@ from undrift.lens.curvature import Eigen, Estimate, flatness, gradient_norm, hes
 from undrift.lens.divergence import (
     Divergence,
     Drift,
+    ProductError,
     client_drift,
     divergence_by_layer,
     filtering,
     gradient_drift,
+    product_errors,
 )
 from undrift.lens.embedding import Embedding, class_means, class_separation, pca, pca_of_gram, tensor_rows, tsne
 from undrift.lens.landscape import EmpiricalLoss, Surface, colour_range, random_directions, surface, surfaces
-from undrift.lens.products import ProductError, product_errors
 from undrift.lens.removal import Removal, removal_by_layer
 from undrift.lens.sketch import GramStream, SpreadStream
 from undrift.lens.spectrum import BandConsensus, Spread, agreement, consensus, spread

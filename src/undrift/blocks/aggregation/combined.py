@@ -19,14 +19,14 @@ from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.records.types import Array, Upload
 
 
-class Spread(NamedTuple):
+class HeadSpread(NamedTuple):
     """A client's class means times their frequencies, laid out as the head, and the variance of their sum."""
 
     v: Vector
     variance: float
 
 
-class Candidates(NamedTuple):
+class HeadChoice(NamedTuple):
     """The heads of the last cohort, one row each, with their clients' class means and variances."""
 
     heads: Array
@@ -43,7 +43,7 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CombinedHeads(Gathering[Candidates, Candidate, Candidates, Spread, Spread]):
+class CombinedHeads(Gathering[HeadChoice, Candidate, HeadChoice, HeadSpread, HeadSpread]):
     """client:  h_ic = pi_ic mu_ic, its class means at the received model times their frequencies
              v_i = 1/n_i (sum_c pi_ic E_c ||z||^2 - ||h_i||^2);   upload both with the trained model
     server:  keeps the cohort's heads H_j with h_j and v_j;   w <- w + sum_i n_i/n delta_i
@@ -68,19 +68,19 @@ class CombinedHeads(Gathering[Candidates, Candidate, Candidates, Spread, Spread]
             return f"compares features of one round, found schedule={schedule!r}; use fedper"
         return reads_steps(others, "begins with a combined head")
 
-    def init_server(self, w: Vector) -> Candidates:
+    def init_server(self, w: Vector) -> HeadChoice:
         """No heads."""
-        return Candidates(w.new_empty(0, 0), w.new_empty(0, 0), w.new_empty(0))
+        return HeadChoice(w.new_empty(0, 0), w.new_empty(0, 0), w.new_empty(0))
 
     def init_client(self, w: Vector) -> Candidate:
         """No head."""
         return Candidate(w.new_empty(0), w.new_empty(0), 0.0)
 
-    def send(self, view: ServerView[Candidates]) -> Candidates:
+    def send(self, view: ServerView[HeadChoice]) -> HeadChoice:
         """All heads of the last round."""
         return view.state
 
-    def begin(self, sent: Candidates, kept: Candidate, start: Start) -> Spread:
+    def begin(self, sent: HeadChoice, kept: Candidate, start: Start) -> HeadSpread:
         """Measure the features, and take the first step at the combined head."""
         layer = start.tap(last_linear(start.module), inputs=True)
         own = torch.zeros_like(start.w0)
@@ -94,28 +94,28 @@ class CombinedHeads(Gathering[Candidates, Candidate, Candidates, Spread, Spread]
             begun, last = start.w0.clone(), start.layout.layers[-1]
             begun[last] = _combine(sent, kept, rows.flatten())
             start.begin_at(begun)
-        return Spread(own, max(0.0, float(variance)))
+        return HeadSpread(own, max(0.0, float(variance)))
 
-    def finish(self, state: Spread, end: End) -> tuple[Spread, Candidate]:
+    def finish(self, state: HeadSpread, end: End) -> tuple[HeadSpread, Candidate]:
         """Upload what was measured, and keep it with the head."""
         rows, _ = rows_of(state.v, end.layout, "CombinedHeads")
         return state, Candidate(end.w[end.layout.layers[-1]].clone(), rows.flatten(), state.variance)
 
-    def weigh(self, upload: Upload, up: Spread, age: int) -> float:
+    def weigh(self, upload: Upload, up: HeadSpread, age: int) -> float:
         """The number of examples; an impossible variance is rejected."""
         if up.variance < 0:
             raise ValueError(f"CombinedHeads: a variance is 0 or more, got {up.variance}")
         return float(upload.examples)
 
     def gather(
-        self, uploads: Sequence[Upload], ups: Sequence[Spread], view: ServerView[Candidates]
-    ) -> tuple[Vector, Candidates]:
+        self, uploads: Sequence[Upload], ups: Sequence[HeadSpread], view: ServerView[HeadChoice]
+    ) -> tuple[Vector, HeadChoice]:
         """The mean by examples; every head is kept."""
         last = view.layout.layers[-1]
         heads = torch.stack([view.w0[last] + upload.delta[last] for upload in uploads])
         means = torch.stack([rows_of(up.v, view.layout, "CombinedHeads")[0].flatten() for up in ups])
         variances = torch.tensor([up.variance for up in ups], dtype=heads.dtype)
-        return mean(uploads, [float(upload.examples) for upload in uploads]), Candidates(heads, means, variances)
+        return mean(uploads, [float(upload.examples) for upload in uploads]), HeadChoice(heads, means, variances)
 
     def personal(self, params: Vector, kept: Candidate, layout: Layout) -> Vector | None:
         """The global model with the head it last trained."""
@@ -126,7 +126,7 @@ class CombinedHeads(Gathering[Candidates, Candidate, Candidates, Spread, Spread]
         return own
 
 
-def _combine(sent: Candidates, kept: Candidate, fresh: Tensor) -> Tensor:
+def _combine(sent: HeadChoice, kept: Candidate, fresh: Tensor) -> Tensor:
     """The head with which a client begins."""
     heads, means, variances = (x.cpu().double() for x in sent)
     own = (kept.means if len(kept.head) else fresh).cpu().double()
