@@ -145,7 +145,7 @@ def simplex_minimum(q: Tensor) -> Tensor:
         q: symmetric and positive semidefinite, in double precision.
 
     Example:
-        >>> simplex_minimum(torch.tensor([[1.0, 0.0], [0.0, 3.0]]).double()).tolist()
+        >>> [round(x, 9) for x in simplex_minimum(torch.tensor([[1.0, 0.0], [0.0, 3.0]]).double()).tolist()]
         [0.75, 0.25]
     """
     active, least = [int(q.diagonal().argmin())], 1e-12 * float(q.diagonal().max())

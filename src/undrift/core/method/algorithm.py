@@ -240,7 +240,7 @@ class Cost:
 
     slots: dict[str, str]
     down: int
-    up: float
+    up: int | float
     client_state: int
     server_state: int
     gradients_per_step: int

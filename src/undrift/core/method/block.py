@@ -288,7 +288,7 @@ class Release(Block[ServerT, ClientT, SentT, UpT, StateT]):
     """How many clients a sum must have, since each adds a part of its noise: it needs secure sums of so many."""
 
     @property
-    def traffic(self) -> float:
+    def traffic(self) -> int | float:
         """The bytes of a displacement on the wire, as a share of the model's; below 1 it travels in a short form.
 
         That form is without loss: see `undrift.core.records.short_vector`.
