@@ -1,6 +1,7 @@
 # Development commands. PYTHON may name another interpreter: make check PYTHON=.venv/bin/python
 PYTHON ?= python
-.PHONY: install check lint types test sweeps quick slow kills faults coverage soak format docs cards curves figures tutorials golden papers
+unexport PYTHONDONTWRITEBYTECODE  # tests start hundreds of processes, which would each compile the package
+.PHONY: install check lint types test methods sweeps quick slow kills faults coverage soak format docs cards curves figures tutorials golden papers
 .PHONY: benchmark precision scale peers conformance fuzz audit sbom results studies
 
 install:  ## install the package for development; torch first, so that nothing upgrades it
@@ -18,6 +19,9 @@ types:  ## the package's types and, beside them, the tests'
 
 test:
 	$(PYTHON) -m pytest -n auto --dist loadgroup -m "not slow and not sweep"
+
+methods:  ## all cases of the methods and blocks in NAMES, such as fedrod,ClientHead: before a change to them is committed
+	$(PYTHON) -m pytest -n auto --dist loadgroup -m "not slow" --about "$(NAMES)"
 
 sweeps:  ## what make check leaves out: the other cases of the tests with many, and the longest; an hour on two busy cores
 	$(PYTHON) -m pytest -n auto --dist loadgroup -m "sweep and not slow"

@@ -23,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--used", action="store_true", help="fail if a package of undrift has functions and none was called"
     )
+    parser.addoption("--about", default="", help="take only cases of these methods and blocks, with commas")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -40,6 +41,11 @@ def pytest_configure_node(node: Any) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     selection.resolve(items, config.stash[TURN], set(config.stash[CHANGED]))
+    names = [name for name in config.getoption("--about").split(",") if name]
+    if names:
+        left = [item for item in items if not selection.about(item, names)]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if selection.about(item, names)]
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Who may import whom."""
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -26,10 +27,17 @@ FACES = {"__init__", "__main__", "experiment", "flower", "hf", "ray"}
 FILES = sorted(ROOT.rglob("*.py"))
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a file's syntax tree."""
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
+@cache
 def imports(path: Path) -> set[str]:
     """The absolute names a file imports."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -45,22 +53,25 @@ def module(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported(path: Path, modules: set[str]) -> set[str]:
-    """The modules among these that a file imports, inside functions and for type checkers only included."""
+MODULES = {module(path) for path in FILES}
+
+
+@cache
+def imported(path: Path) -> set[str]:
+    """The modules of undrift that a file imports, inside functions and for type checkers only included."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-            found |= {name if name in modules else str(node.module) for name in names}
-    return found & modules
+            found |= {name if name in MODULES else str(node.module) for name in names}
+    return found & MODULES
 
 
 @pytest.mark.quick
 def test_no_files_import_in_a_circle() -> None:
-    modules = {module(path) for path in FILES}
-    graph = {module(path): imported(path, modules) for path in FILES}
+    graph = {module(path): imported(path) for path in FILES}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -70,7 +81,7 @@ def test_no_files_import_in_a_circle() -> None:
 @pytest.mark.parametrize("package", ROOMS)
 def test_imports_point_down(package: str) -> None:
     prefix, order = f"undrift.{package}." if package else "undrift.", ROOMS[package].split()
-    graph = {module(path): imported(path, {module(other) for other in FILES}) for path in FILES}
+    graph = {module(path): imported(path) for path in FILES}
     found = {path.name for path in (ROOT / package).iterdir() if (path / "__init__.py").is_file()}
     assert found - {"distortion"} == set(order), f"name every room of {prefix} here, from the ground up"
     for name, used in graph.items():
@@ -105,7 +116,7 @@ def test_nothing_is_unpickled_or_evaluated() -> None:
     loads = "models/start.py"  # the one exception: .pt files of weights, which torch reads as tensors only
     for path in FILES:
         assert not banned & {name.split(".")[0] for name in imports(path)}, path
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func)
                 assert called not in {"eval", "exec", "np.load", "numpy.load", "yaml.load"}, path

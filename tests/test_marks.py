@@ -110,3 +110,22 @@ def test_changed_files_are_those_of_the_branch_if_they_are_few(tmp_path: Path, m
     for path in blocks.iterdir():
         path.write_text("1")
     assert selection.changed() == []
+
+
+def test_cases_about_a_method_or_a_block() -> None:
+    named, composed, made = case(name="fedsam"), case(text="fedsam + scaffold"), case(given=(make("fedsam"), 1))
+    other, kind = case(name="fedsam-d", n=3), case(block=SAM)
+    assert [selection.about(one, ["fedsam"]) for one in (named, composed, made, other, kind)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert [selection.about(one, ["SAM"]) for one in (named, composed, made, other, kind)] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]

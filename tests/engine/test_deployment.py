@@ -73,6 +73,7 @@ def test_a_killed_superexec_says_what_happened_and_the_run_goes_on(deployment: A
     assert deployment.summary("orphan")["sha256"] == replay("scaffold", cohorts(2))
 
 
+@pytest.mark.sweep(every=2)
 def test_every_supernode_connects_through_the_proxy(deployment: Any) -> None:
     access = (deployment.work / "logs" / "nginx-access.log").read_text()
     assert access.count('"POST /v1/fleet/activate-node HTTP/1.1" 200') >= deployment.nodes
@@ -87,6 +88,7 @@ def test_plain_text_is_refused(deployment: Any, server: Any) -> None:
     assert answer == b"" or answer.startswith(b"HTTP/1.1 400 "), answer
 
 
+@pytest.mark.sweep(every=3)
 def test_strangers_are_refused(deployment: Any, tmp_path: Path) -> None:
     work, other = deployment.work, tmp_path
     deploy.certificates(other)

@@ -53,6 +53,7 @@ def pool(request: pytest.FixtureRequest, started: Any) -> Any:
         yield pool
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("method", ["scaffold + buffered(4)", "krum + buffered(3)"])
 def test_schedules_that_overlap(method: str, pool: Pool) -> None:
     common: Any = {"cohort": 5, "seed": 1, "durations": "log-normal(1, sd=2)"}
@@ -87,7 +88,7 @@ def test_unequal_work_and_a_selection_by_losses(pool: Pool) -> None:
 
 
 @pytest.mark.quick
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_equals_the_reference_to_the_bit(name: str, pool: Pool) -> None:
     algorithm = make(name)

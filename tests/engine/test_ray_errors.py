@@ -50,6 +50,7 @@ class Locked(Clinic):
         object.__setattr__(self, "lock", threading.Lock())
 
 
+@pytest.mark.sweep(every=2)
 def test_errors_are_those_of_one_process_and_name_their_subject(pool: Pool) -> None:
     with Simulation(make("fedavg"), Clinic(), LOCAL, backend=RayBackend(pool)) as simulation:
         state = simulation.run(1)

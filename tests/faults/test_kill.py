@@ -30,6 +30,7 @@ def test_killed_at_random_moments(method: str) -> None:
     check(kills(method, "random:3"), 3)
 
 
+@pytest.mark.sweep(every=2)
 def test_killed_at_every_crash_point() -> None:
     found = kills("scaffold", "points")
     check(found, len(POINTS))

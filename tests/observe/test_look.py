@@ -55,6 +55,7 @@ def hashes(folder: Path) -> dict[str, str]:
 # Inside a run
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("method", ["fedavg", "scaffold"])
 def test_watching_changes_no_bit(method: str, tmp_path: Path) -> None:
     seen = start(settings(method=method, output=EVERY), tmp_path / "seen")

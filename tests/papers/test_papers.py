@@ -225,7 +225,7 @@ def test_every_number_of_a_paper_is_an_item_or_has_a_reason(name: str) -> None:
     assert all(whole.without.values())
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize(("name", "key"), ITEMS)
 def test_an_item_has_its_number_and_what_its_figures_show(name: str, key: str) -> None:
     whole, item = paper(name), paper(name).items[key]

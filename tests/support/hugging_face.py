@@ -15,11 +15,15 @@ SPECIAL = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}
 
 
 def need(*names: str) -> None:
-    """Skip the tests of a module where packages are not installed; transformers imports torchvision if that is."""
+    """Skip the tests of a module where packages are not installed, without importing them: that takes seconds.
+
+    transformers imports torchvision if that is installed.
+    """
     if find_spec("torchvision") is not None:
         operators()
     for name in names:
-        pytest.importorskip(name)
+        if find_spec(name) is None:
+            pytest.skip(f"{name} is not installed", allow_module_level=True)
 
 
 def llama() -> Any:

@@ -7,6 +7,9 @@ its parameters, the first case of every value of it.
 cases are first changes with the commit and differs between tests; the last lines of a session state the turn, and
 `UNDRIFT_SWEEP=3 make check` repeats one. Cases of `make quick` always run, and so do those whose method, block or
 filter is defined in a file that this branch changes, unless it changes more than `LARGE` of them.
+
+`--about fedrod,ClientHead` (`make methods NAMES=...`) takes only the cases that have one of these methods or blocks as
+a parameter, with all cases of sweeps.
 """
 
 import ast
@@ -14,7 +17,7 @@ import inspect
 import os
 import subprocess
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -117,8 +120,14 @@ def _files(value: object) -> frozenset[str]:
     if isinstance(value, tuple | list):
         return frozenset(path for part in value for path in _files(part))
     own = {_file(type(value))} if type(value).__module__.startswith("undrift.") else set[str]()
-    parts = [getattr(value, field.name) for field in fields(value)] if is_dataclass(value) else []
-    return frozenset(own).union(*map(_files, parts))
+    return frozenset(own).union(*map(_files, _parts(value)))
+
+
+def _parts(value: object) -> list[object]:
+    """The fields of a block or of an algorithm."""
+    if not is_dataclass(value) or isinstance(value, type):
+        return []
+    return [getattr(value, field.name) for field in fields(value)]
 
 
 @cache
@@ -134,6 +143,25 @@ def _text_files(text: str) -> frozenset[str]:
 def _file(thing: Callable[..., object]) -> str:
     """Where a class or function is defined, relative to the root."""
     return Path(inspect.getfile(thing)).relative_to(PACKAGE.parents[1]).as_posix()
+
+
+def about(case: pytest.Item, names: Collection[str]) -> bool:
+    """Whether a parameter of a case is one of these methods or blocks.
+
+    Args:
+        case: a collected test.
+        names: of methods, as `make` reads them, and of classes of blocks.
+    """
+    return any(_is_about(value, names) for value in _parameters(case).values())
+
+
+def _is_about(value: object, names: Collection[str]) -> bool:
+    """Whether a value is the name of one of these methods, one of these blocks, or holds one."""
+    if isinstance(value, str):
+        return value.partition(" ")[0].partition("(")[0] in names
+    if isinstance(value, tuple | list):
+        return any(_is_about(part, names) for part in value)
+    return type(value).__name__ in names or any(_is_about(part, names) for part in _parts(value))
 
 
 def uncalled(used: Iterable[str]) -> list[str]:

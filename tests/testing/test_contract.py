@@ -27,14 +27,14 @@ def signature(slot: str, block: AnyBlock) -> tuple[object, ...]:
 
 
 @pytest.mark.quick(by=signature)
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=10)
 @pytest.mark.parametrize(("slot", "block"), PAIRS, ids=str)
 def test_block_keeps_the_contract(slot: str, block: AnyBlock) -> None:
     check_block(block, slot, HOSTS.get(type(block)))
 
 
 @pytest.mark.quick
-@pytest.mark.sweep(every=8)
+@pytest.mark.sweep(every=24)
 @pytest.mark.parametrize("spectral", [s for s in SPECTRAL if isinstance(s, blocks.Filters)], ids=str)
 def test_filter_keeps_the_contract(spectral: blocks.Filters) -> None:
     check_algorithm(Algorithm(perturbation=SAM(0.1), spectral=spectral))
@@ -50,7 +50,7 @@ def test_fednova_with_momentum_and_pull_keeps_the_contract() -> None:
     check_algorithm(ALGORITHMS["fednova"](0.5, 0.3))
 
 
-@pytest.mark.sweep(every=6)
+@pytest.mark.sweep(every=16)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_algorithm_keeps_the_contract(name: str) -> None:
     check_algorithm(ALGORITHMS[name]())
