@@ -267,6 +267,7 @@ def test_the_page_lists_every_item() -> None:
 
 @pytest.mark.quick
 def test_an_experiment_runs_resumes_and_writes_its_numbers(tiny: Paper, tmp_path: Path) -> None:
+    tiny = validate(Paper, {**tiny.model_dump(), "small": {"rounds": 2, "local": {"steps": 5}}}, "tiny")
     item = tiny.items["table4"]
     lines, figures, table = perform(tiny, item, tmp_path / "runs", "small")
     assert [(line.setting, line.label, line.seeds) for line in lines] == [
