@@ -159,7 +159,7 @@ def test_everything_else_works_without_extras(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     need = done.stdout.splitlines()[-1].split()
     assert need and all(
-        re.match(r"undrift\.(engine\.)?(ray|pool|dispatch|node_store|flower|secure|worker\.secure|round\.secure)", name)
+        re.match(r"undrift\.(engine\.)?(ray|pool|dispatch|flower|secure|worker\.secure|round\.secure)", name)
         for name in need
     )
 

@@ -112,3 +112,17 @@ def test_a_server_that_went_back_sweeps_later_states_away(tmp_path: Path) -> Non
         store.save(1, round, state(float(round)), accepted)
     store.save(1, 1, state(1.0), 0)  # again from a checkpoint before round 1
     assert sorted(path.name for path in (tmp_path / "0" / "1").iterdir()) == ["0", "1"]
+
+
+def test_a_state_that_another_worker_deleted_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DiskStore(tmp_path, ALGORITHM, 7)
+    store.save(3, 0, state(0.0), None)
+    unlink = os.unlink
+
+    def twice(path: Any, **given: Any) -> None:
+        unlink(path, **given)
+        unlink(path, **given)
+
+    monkeypatch.setattr(os, "unlink", twice)
+    store.save(3, 1, state(1.0), None)
+    assert fingerprint(store.load(3, 1)) == fingerprint(state(1.0))

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
@@ -36,9 +35,6 @@ import torch
 from ray.cluster_utils import Cluster
 
 from undrift import Local, Simulation, make
-from undrift.core.client.visit import ClientError
-from undrift.core.records.types import ServerState
-from undrift.engine.ray_backend.dispatch import Crew
 from undrift.ray import Pool, RayBackend
 from undrift.testing import Clinic, fingerprint
 from undrift.util.steps import LOG
@@ -57,17 +53,17 @@ class Slow(Clinic):
 
 
 class Two:
-    """The cluster: a head and another node, each with one processor and a folder of its own in `STATES`."""
+    """The cluster: a head and another node, each with one processor."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.cluster = folder, Cluster()
-        self.head, self.other = self.add("first"), self.add("second")
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        self.head, self.other = self.add(), self.add()
         ray.init(address=self.cluster.address, log_to_driver=False, configure_logging=False)
 
-    def add(self, name: str) -> Any:
+    def add(self) -> Any:
         """Start a node."""
         options: dict[str, Any] = {"node_ip_address": "127.0.0.1", "num_cpus": 1, "include_dashboard": False}
-        options |= {"object_store_memory": 100 * 2**20, "env_vars": {"STATES": str(self.folder / name)}}
+        options |= {"object_store_memory": 100 * 2**20}
         for left in reversed(range(5)):
             try:
                 return self.cluster.add_node(**options)
@@ -84,9 +80,9 @@ class Two:
 
 
 @contextmanager
-def two_raylets(folder: Path) -> Iterator[Two]:
+def two_raylets() -> Iterator[Two]:
     """The cluster, stopped at the end."""
-    made = Two(folder)
+    made = Two()
     try:
         yield made
     finally:
@@ -106,7 +102,7 @@ class Heard(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-def rounds(simulation: Simulation, kill: Callable[[], None] | None = None) -> tuple[ServerState, dict[str, Any]]:
+def rounds(simulation: Simulation, kill: Callable[[], None] | None = None) -> dict[str, Any]:
     """Some rounds; in the second one something may be killed."""
     began, trained, rejected, state = time.monotonic(), [], {}, simulation.start()
     for number in range(ROUNDS):
@@ -116,62 +112,25 @@ def rounds(simulation: Simulation, kill: Callable[[], None] | None = None) -> tu
         trained.append(list(record.clients))
         rejected |= {str(r.client): r.detail for r in record.rejections if r.client != 1}
     result = {"sha256": fingerprint(state), "seconds": time.monotonic() - began}
-    return state, result | {"trained": trained, "rejected": rejected}
-
-
-def states(folder: Path) -> list[int]:
-    """The clients that have a state on a node."""
-    return sorted({int(path.parent.name) for path in folder.rglob("*") if path.is_file()})
-
-
-def score(task: object, model: torch.nn.Module, client: int) -> float:
-    """A number that depends on every weight of a client's model."""
-    return client + float(sum(p.detach().double().sum() for p in model.parameters())) / 2
+    return result | {"trained": trained, "rejected": rejected}
 
 
 def one_after_the_other(folder: Path) -> dict[str, Any]:
-    """A node is lost, with a folder that all share; then states on the nodes' own disks; then a node is lost again."""
+    """A node is lost, with a folder that all share; then states in an object store."""
     heard = Heard()
     LOG.addHandler(heard)
     result: dict[str, Any] = {}
-    with two_raylets(folder) as two, Pool(2, address=two.cluster.address) as pool:
+    with two_raylets() as two, Pool(2, address=two.cluster.address) as pool:
         pool.pids()
 
-        def simulation(root: str | Path, workers: Pool = pool) -> Simulation:
-            backend = RayBackend(workers, chunk=2, root=root)
+        def simulation(root: str | Path) -> Simulation:
+            backend = RayBackend(pool, chunk=2, root=root)
             return Simulation(make("scaffold"), Slow(), LOCAL, seed=1, depth=1, backend=backend)
 
         with simulation(folder / "shared") as shared:
-            result["shared"] = rounds(shared, two.kill_other)[1] | {"heard": heard.lines}
+            result["shared"] = rounds(shared, two.kill_other) | {"heard": heard.lines}
         with simulation(f"local://{folder}/store") as store:  # one worker is left
-            result["store"] = rounds(store)[1]
-        two.other = two.add("third")
-        pool.pids()  # the lost worker is started there
-        with simulation("node:$STATES/whole") as whole:
-            state, result["whole"] = rounds(whole)
-            result["own"] = [states(folder / name / "whole") for name in ("first", "third")]
-            result["scores"] = list(whole.scores(state, range(8), score).values())
-            result["personal"] = score(None, whole.personal(state, 3), 3)
-        with simulation("node:$STATES/resumed") as stopped:
-            state = stopped.run(2)
-        with simulation("node:$STATES/resumed") as resumed:
-            result["resumed"] = fingerprint(resumed.run(2, state))
-        with simulation("node:$STATES/moved") as before:
-            state = before.run(2)
-        alone = copy(pool)
-        alone.actors, alone.nodes = pool.actors[:1], {}
-        alone.crew = Crew(alone.actors)
-        with simulation("node:$STATES/moved", alone) as moved:
-            for state, record in moved.rounds(2, state):  # noqa: B007, B020
-                assert list(record.clients) == [0, 2, 3, 4, 5, 6, 7], record.rejections
-            result["moved"] = fingerprint(state)
-        with simulation("node:$STATES/lost") as lost:
-            state, result["lost"] = rounds(lost, two.kill_other)
-            lost.failures = "raise"
-            try:
-                lost.round(state)
-            except ClientError as error:
-                result["raised"] = str(error)
+            result["store"] = rounds(store)
     return result
 
 

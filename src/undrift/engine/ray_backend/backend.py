@@ -5,7 +5,6 @@ its clients are trained again; each counts once. The result is bit-identical to 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,18 +16,15 @@ from undrift.core.method.algorithm import cost
 from undrift.core.records.types import Broadcast, ServerState
 from undrift.core.server import wire
 from undrift.core.server.gate import Gate
-from undrift.engine.ray_backend.dispatch import LOST, Call, Dispatch, Take
-from undrift.engine.ray_backend.node_store import SCHEME, Homes, NodeReader, NodeRoot
+from undrift.engine.ray_backend.dispatch import LOST, Call, Chunk, Dispatch
 from undrift.engine.ray_backend.pool import Pool, as_arrays, as_tensors, fitting_pool
 from undrift.engine.ray_backend.start import count_nodes, first_line, put
 from undrift.engine.ray_backend.tree import Tree
 from undrift.engine.round.arguments import whole_number
 from undrift.engine.round.backend import DiskBackend
-from undrift.engine.stores.store import DiskStore
 from undrift.engine.worker.device import kind_of
 from undrift.engine.worker.job import Job, Score, VersionGroup
 from undrift.engine.worker.partial_sum import Partial, Visit
-from undrift.engine.worker.worker import Worker
 from undrift.util.steps import warn
 
 _NEW = 0.5  # weight of the newest visit of a client in its mean
@@ -132,8 +128,7 @@ class RayBackend(DiskBackend):
             larger ones mean fewer replies; None takes 64, or more if a worker would get over four chunks.
         retries: how often a chunk is run again after its worker died.
         root: folder for the clients' states, which all workers must be able to access, or the URL of an object store,
-            as s3://bucket/run: see `ObjectStore`, or a folder on every node's own disk, as node:/var/lib/undrift/run:
-            see `undrift.engine.ray_backend.node_store`; None creates a temporary folder, deleted by `close`.
+            as s3://bucket/run: see `ObjectStore`; None creates a temporary folder, deleted by `close`.
         wait: seconds to wait for a worker when none is left; then `WorkerError` is raised.
         fan_in: how many replies workers merge into one before the server sees them, 2 or more, in as many levels as it
             takes: the server then merges `fan_in` replies at most, with the same bits. None sends all to the server, as
@@ -151,12 +146,12 @@ class RayBackend(DiskBackend):
         wait: float = 300.0,
         fan_in: int | None = None,
     ) -> None:
-        own = root.removeprefix(SCHEME) if isinstance(root, str) and root.startswith(SCHEME) else None
-        super().__init__(None if own is not None else root)
-        if own is not None and not own.startswith(("/", "$", "~")):
-            raise ValueError(f"RayBackend: root must be an absolute path on every node, as node:/var/lib, got {root}")
-        self._own_disks = own
-        self._homes: Homes | None = None
+        if isinstance(root, str) and root.startswith("node:"):
+            raise ValueError(
+                f"RayBackend: states on the nodes' own disks were removed, got {root}; give root= a folder that all "
+                "nodes can access, or the URL of an object store, as s3://bucket/run"
+            )
+        super().__init__(root)
         if chunk is not None and type(chunk) is not bool and chunk < 1:
             raise ValueError(f"RayBackend: chunk must be 1 or more clients, or None, got {chunk}")
         self.chunk = None if chunk is None else whole_number("RayBackend: chunk", chunk, 1)
@@ -192,23 +187,6 @@ class RayBackend(DiskBackend):
         self._held = []
         super().close()
 
-    @property
-    def homes(self) -> Homes | None:
-        """Where the clients' states are, if every node has its own."""
-        if self._homes is None and self._own_disks is not None:
-            self._homes = Homes(self._own_disks, self.pool.keepers)
-        return self._homes
-
-    @property
-    def worker(self) -> Worker:
-        """A worker in this process that reads the same states."""
-        homes = self.homes
-        if self._worker is None and homes is not None:
-            self._worker = Worker(self.job)
-            disk = DiskStore(Path(), self.job.algorithm, self._worker.model.layout.size)
-            self._worker.store = NodeReader(homes, disk)
-        return super().worker
-
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Give each idle worker a chunk of clients until all are done, and add the replies as they arrive."""
         return self.collect_groups([VersionGroup(broadcast, clients)], accepted, len(clients))[0]
@@ -233,22 +211,16 @@ class RayBackend(DiskBackend):
             wholes.append(Partial(gate.total(), rejections=gate.rejections))
             sums |= dict.fromkeys(clients, (gate, wholes[-1], group))
             work.append(_Work(wire.flatten(sent), clients, (cohort, packed, timing)))
-        for nodes, (tensors, summary) in self._served(work, accepted):
-            gate, whole, (sent, _, timing) = sums[next(iter(nodes))]
-            visits = whole.take(gate, as_tensors(tensors), summary, len(sent.params), packed)
-            self._cost.note(visits)
-            if self.homes is not None:
-                for visit in visits:
-                    key = sent.round if timing.key is None else timing.key
-                    self.homes.note([visit.client], key, nodes[visit.client])
+        for clients, (tensors, summary) in self._served(work, accepted):
+            gate, whole, (sent, _, _) = sums[clients[0]]
+            self._cost.note(whole.take(gate, as_tensors(tensors), summary, len(sent.params), packed))
         return wholes
 
     def _served(self, work: Sequence[_Work], accepted: Mapping[int, int]) -> Iterator[Any]:
-        """Train the clients: replies with the nodes of their clients, merged by workers if there is a `fan_in`."""
+        """Train the clients: replies with their clients, merged by workers if there is a `fan_in`."""
         if self.fan_in is not None and not cost(self.job.algorithm).gathers:
-            prepare, at = self._prepare(work, accepted)
-            tree = Tree(self.fan_in, self.pool.actors, prepare, partial(self._dispatch, at))
-            trained = {next(iter(held.nodes)): held for held in tree.train(self._split(work, at))}
+            tree = Tree(self.fan_in, self.pool.actors, self._prepare(work, accepted), self._dispatch)
+            trained = {held.clients[0]: held for held in tree.train(self._split(work))}
             try:
                 groups = [[trained[client] for client in one.clients if client in trained] for one in work]
                 tops = [held for replies in groups for held in tree.merge(replies)]
@@ -256,7 +228,7 @@ class RayBackend(DiskBackend):
             except LOST as error:
                 warn("a tree of sums lost replies (%s); the clients are trained again", first_line(error))
             else:
-                yield from zip((held.nodes for held in tops), found, strict=True)
+                yield from zip((held.clients for held in tops), found, strict=True)
                 return
         yield from self._replies("serve", work, accepted)
 
@@ -280,99 +252,51 @@ class RayBackend(DiskBackend):
 
     def _replies(self, method: str, work: Sequence[_Work], accepted: Mapping[int, int]) -> Iterator[Any]:
         """The replies of the workers, each about a chunk of the clients; one whose worker died is requested again."""
-        prepare, at = self._prepare(work, accepted)
+        prepare = self._prepare(work, accepted)
 
-        def call(number: int, chunk: list[int]) -> Any:
+        def call(number: int, chunk: Chunk) -> Any:
             return getattr(self.pool.actors[number], method).remote(*prepare(chunk))
 
-        yield from self._dispatch(at, call, self._split(work, at), _WORDS[method])
+        yield from self._dispatch(call, self._split(work), _WORDS[method])
 
-    def _prepare(
-        self, work: Sequence[_Work], accepted: Mapping[int, int]
-    ) -> tuple[Callable[[list[int]], tuple[Any, ...]], Mapping[int, str]]:
-        """What gives the arguments of an actor's method for a chunk, and the nodes that have states of clients."""
+    def _prepare(self, work: Sequence[_Work], accepted: Mapping[int, int]) -> Callable[[Chunk], tuple[Any, ...]]:
+        """What gives the arguments of an actor's method for a chunk."""
         if not self._held:
             self._check_root()
             self._held = [put("the task", self.job)]
-        homes, sent = self.homes, dict[int, tuple[Any, tuple[Any, ...]]]()
+        sent = dict[int, tuple[Any, tuple[Any, ...]]]()
         for one in work:
             sent |= dict.fromkeys(one.clients, (put("the model", as_arrays(one.tensors)), one.arguments))
-        root = str(self.home) if homes is None else homes.find(list(sent), accepted)
 
-        def prepare(chunk: list[int]) -> tuple[Any, ...]:
+        def prepare(chunk: Chunk) -> tuple[Any, ...]:
             known = {client: accepted[client] for client in chunk if client in accepted}
-            there = root.of(chunk) if isinstance(root, NodeRoot) else root
             model, arguments = sent[chunk[0]]
-            return (self._held, there, model, chunk, known, *arguments)
+            return (self._held, str(self.home), model, chunk, known, *arguments)
 
-        return prepare, root.homes if isinstance(root, NodeRoot) else {}
+        return prepare
 
-    def _split(self, work: Sequence[_Work], at: Mapping[int, str]) -> list[list[int]]:
-        """The clients in chunks, those of one node and of one model together."""
-        by_node = [group for one in work for group in group_by_node(one.clients, at)]
-        return [chunk for group in by_node for chunk in self._chunks(group)]
+    def _split(self, work: Sequence[_Work]) -> list[Chunk]:
+        """The clients in chunks, those of one model together."""
+        return [chunk for one in work for chunk in self._chunks(one.clients)]
 
-    def _dispatch(self, at: Mapping[int, str], call: Call, chunks: Sequence[list[int]], work: str) -> Iterator[Any]:
-        """Send chunks to workers, those whose clients have states to a worker of their node."""
-        take = prefer_home(self.pool, at) if at else None
-        crew = self.pool.crew
-        return Dispatch(crew, chunks, call, retries=self.retries, wait=self.wait, take=take, work=work).replies()
+    def _dispatch(self, call: Call, chunks: Sequence[Chunk], work: str) -> Iterator[Any]:
+        """Send chunks to workers."""
+        return Dispatch(self.pool.crew, chunks, call, retries=self.retries, wait=self.wait, work=work).replies()
 
     def _check_root(self) -> None:
         """Raise if clients have states that workers on several machines would store in a temporary folder each."""
         job, nodes = self.job, 0 if self.pool.here else count_nodes()
         keeps = job.algorithm.keeps_buffers(job.local) or not job.algorithm.stateless
-        if keeps and nodes > 1 and self.root is None and self._own_disks is None:
+        if keeps and nodes > 1 and self.root is None:
             raise ValueError(
                 f"RayBackend: this method keeps states of the clients, and a temporary folder is not shared by the "
-                f"{nodes} nodes of the cluster; give root= a folder that all can access, the URL of an object store, "
-                "or node:/path for every node's own disk"
+                f"{nodes} nodes of the cluster; give root= a folder that all can access, or the URL of an object store"
             )
 
-    def _chunks(self, clients: Sequence[int]) -> list[list[int]]:
+    def _chunks(self, clients: Sequence[int]) -> list[Chunk]:
         """The clients in chunks of about equal measured work, at least one per worker, the largest clients first."""
         task, workers = self.job.task, len(self.pool.actors)
         wanted = -(-len(clients) // self.chunk) if self.chunk else min(-(-len(clients) // 64), 4 * workers)
         count = max(min(workers, len(clients)), wanted)
         costs = {client: self._cost.estimate(client, int(task.examples(client))) for client in clients}
         return balance(costs, count, self.chunk)
-
-
-def group_by_node(clients: Sequence[int], homes: Mapping[int, str]) -> list[list[int]]:
-    """Clients by the node that has their state, those without one last.
-
-    Args:
-        clients: the clients.
-        homes: the node of each that has a state.
-
-    Example:
-        >>> group_by_node([1, 2, 3, 4], {1: "b", 3: "a", 4: "b"})
-        [[3], [1, 4], [2]]
-    """
-    groups: dict[str, list[int]] = {}
-    for client in clients:
-        groups.setdefault(homes.get(client, ""), []).append(client)
-    return [groups[node] for node in sorted(groups, key=lambda node: (node == "", node))]
-
-
-def prefer_home(pool: Pool, homes: Mapping[int, str]) -> Take:
-    """The rule that gives a worker the chunks whose states are on its node first, then those without a state.
-
-    A chunk whose node has no ready worker may go to any worker.
-
-    Args:
-        pool: the workers.
-        homes: the node of each client that has a state.
-    """
-
-    def take(number: int, waiting: Sequence[list[int]]) -> int | None:
-        here, staffed = pool.nodes.get(number), {pool.nodes.get(n) for n in pool.crew.ready()}
-        ranks = []
-        for position, chunk in enumerate(waiting):
-            home = homes.get(chunk[0], "")
-            if home == here or home == "" or home not in staffed:
-                ranks.append(((home != here) + (home == ""), position))
-        return min(ranks)[1] if ranks else None
-
-    pool.locate()
-    return take

@@ -25,8 +25,6 @@ from undrift.util.steps import tell, warn
 Chunk = list[int]
 Call = Callable[[int, Chunk], Any]
 """Sends a chunk to a worker, by its number, and returns Ray's reference to the reply."""
-Take = Callable[[int, Sequence[Chunk]], int | None]
-"""Which of the waiting chunks a worker, by its number, gets next; None if it shall get none of them now."""
 
 LOST = (RayActorError, ObjectLostError, OutOfMemoryError, WorkerCrashedError, NodeDiedError)
 """Ray's errors of a worker that is gone: another one can do its work."""
@@ -103,7 +101,6 @@ class Dispatch:
         call: sends a chunk to a worker.
         retries: how often a chunk is sent again after its worker died.
         wait: seconds to wait for a worker when none is left.
-        take: which chunk a worker gets; None takes the first.
         work: the participle of the work on the clients, for errors: "trained".
     """
 
@@ -115,11 +112,9 @@ class Dispatch:
         *,
         retries: int,
         wait: float,
-        take: Take | None = None,
         work: str = "trained",
     ) -> None:
         self.crew, self.call, self.retries, self.wait, self.work = crew, call, retries, wait, work
-        self.take = take if take is not None else lambda _, waiting: 0 if waiting else None
         self.waiting = [(chunk, 0) for chunk in chunks]
         self.running: dict[Any, tuple[int, Chunk, int]] = {}
         self._since: float | None = None  # when the last worker was lost
@@ -157,11 +152,10 @@ class Dispatch:
         for number in self.crew.ready():
             if number in busy:
                 continue
-            position = self.take(number, [chunk for chunk, _ in self.waiting])
-            if position is None:
+            if not self.waiting:
                 spare.append(number)
             else:
-                chunk, tries = self.waiting.pop(position)
+                chunk, tries = self.waiting.pop(0)
                 self.running[self.call(number, chunk)] = (number, chunk, tries)
         return spare
 

@@ -4,22 +4,20 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
 import ray
 import torch
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayActorError
 
 from undrift.core.records.types import Broadcast, ServerState
 from undrift.core.server import wire
 from undrift.engine.ray_backend.dispatch import Crew
-from undrift.engine.ray_backend.node_store import NodeRoot, NodeStore, own_folder
 from undrift.engine.ray_backend.start import count_nodes, resources
 from undrift.engine.round.arguments import whole_number
-from undrift.engine.stores.store import DiskStore
 from undrift.engine.worker.device import MODULE, plug_in
 from undrift.engine.worker.job import Job, Score, Timing
 from undrift.engine.worker.partial_sum import Partial
@@ -28,7 +26,6 @@ from undrift.engine.worker.worker_plan import check_shares, choose_workers
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
-_LOCATE = 10.0  # seconds for workers to report their nodes
 _RESTART = 300.0  # seconds a worker may take to restart and import torch on a busy machine
 
 
@@ -47,10 +44,6 @@ class _Actor:
         """The process ID."""
         return os.getpid()
 
-    def node(self) -> str:
-        """The id of the node that it runs on."""
-        return str(ray.get_runtime_context().get_node_id())
-
     def gpus(self) -> str | None:
         """The GPUs that Ray assigned to this worker."""
         return os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -58,23 +51,23 @@ class _Actor:
     def serve(
         self,
         held: list[Any],
-        root: str | NodeRoot,
+        root: str,
         sent: Arrays,
         clients: list[int],
         accepted: dict[int, int],
         cohort: int,
         packed: bool,
         timing: Timing,
-    ) -> tuple[dict[int, str], tuple[Arrays, str]]:
-        """Train some clients of a round; the node that has the state of each, and the reply."""
+    ) -> tuple[list[int], tuple[Arrays, str]]:
+        """Train some clients of a round: the clients and the reply."""
         worker = self._open(held, root)
         tensors, summary = worker.serve(self._read(sent), clients, accepted, cohort, timing).flatten(packed)
-        return dict.fromkeys(clients, self.node()), (as_arrays(tensors), summary)
+        return clients, (as_arrays(tensors), summary)
 
     def merge(
         self,
         held: list[Any],
-        root: str | NodeRoot,
+        root: str,
         sent: Arrays,
         clients: list[int],
         accepted: dict[int, int],
@@ -95,7 +88,7 @@ class _Actor:
     def scores(
         self,
         held: list[Any],
-        root: str | NodeRoot,
+        root: str,
         sent: Arrays,
         clients: list[int],
         accepted: dict[int, int],
@@ -110,7 +103,7 @@ class _Actor:
     def losses(
         self,
         held: list[Any],
-        root: str | NodeRoot,
+        root: str,
         sent: Arrays,
         clients: list[int],
         accepted: dict[int, int],
@@ -119,18 +112,12 @@ class _Actor:
         """The losses of some clients before a round."""
         return self._open(held, root).losses(self._read(sent), clients, accepted, batches)
 
-    def _open(self, held: list[Any], root: str | NodeRoot) -> Worker:
+    def _open(self, held: list[Any], root: str) -> Worker:
         """The worker of a job; `held` wraps the job's reference, so that Ray does not fetch it each time."""
-        path = root.path if isinstance(root, NodeRoot) else root
-        key = (held[0].hex(), path)
+        key = (held[0].hex(), root)
         if key != self.key:
-            job: Job = ray.get(held[0])
-            self.worker = Worker.on_disk(job, own_folder(path) if isinstance(root, NodeRoot) else path)
-            if isinstance(self.worker.store, DiskStore) and isinstance(root, NodeRoot):
-                self.worker.store = NodeStore(self.worker.store, self.node())
+            self.worker = Worker.on_disk(ray.get(held[0]), root)
             self.key = key
-        if isinstance(root, NodeRoot) and isinstance(self.worker.store, NodeStore):
-            self.worker.store.root = root
         return self.worker
 
     def _read(self, sent: Arrays) -> Broadcast:
@@ -148,7 +135,7 @@ class Pool:
         gpus: each worker's share of a GPU: 1 gives every worker its own, 0.25 puts four on each; 0 uses none. Ray
             counts the GPUs that `CUDA_VISIBLE_DEVICES` shows and pins every worker to one of them.
 
-    `here` is whether all workers share this machine's memory; `nodes` has the node of each worker after `locate`.
+    `here` is whether all workers share this machine's memory.
     """
 
     def __init__(self, workers: int = 2, threads: int = 1, address: str | None = None, gpus: float = 0.0) -> None:
@@ -164,8 +151,6 @@ class Pool:
         path = [os.path.abspath(folder) for folder in sys.path]  # people's own modules are imported by name there
         self.actors: list[Any] = [actor.remote(threads, path, os.environ.get(MODULE)) for _ in range(workers)]
         self.crew = Crew(self.actors)
-        self.nodes: dict[int, str] = {}
-        self.keepers: dict[str, Any] = {}
 
     def __enter__(self) -> "Pool":
         return self
@@ -175,22 +160,13 @@ class Pool:
 
     def stop(self) -> None:
         """End the workers; Ray itself keeps running."""
-        for actor in [*self.actors, *self.keepers.values()]:
+        for actor in self.actors:
             ray.kill(actor)
         self.actors.clear()
-        self.keepers.clear()
 
     def assigned(self) -> list[str | None]:
         """The GPUs that Ray assigned to each worker, as in `CUDA_VISIBLE_DEVICES`."""
         return list(ray.get([actor.gpus.remote() for actor in self.actors]))
-
-    def locate(self) -> None:
-        """Update `nodes`; a worker that does not answer in time keeps its last entry."""
-        replies = {number: self.actors[number].node.remote() for number in self.crew.ready()}
-        ray.wait(list(replies.values()), num_returns=len(replies), timeout=_LOCATE)
-        for number, reply in replies.items():
-            with suppress(RayError):
-                self.nodes[number] = ray.get(reply, timeout=0)
 
     def pids(self) -> list[int]:
         """The process IDs of the workers."""

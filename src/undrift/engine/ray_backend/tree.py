@@ -17,11 +17,11 @@ class StoredReply(NamedTuple):
     """A reply that stays in Ray's object store.
 
     Args:
-        nodes: its clients, each with the node that has its state.
+        clients: whose uploads it adds up.
         reply: Ray's reference to it.
     """
 
-    nodes: dict[int, str]
+    clients: Chunk
     reply: Any
 
 
@@ -53,7 +53,7 @@ class Tree:
         while len(replies) > self.fan_in:
             groups = [replies[i : i + self.fan_in] for i in range(0, len(replies), self.fan_in)]
             several = [group for group in groups if len(group) > 1]
-            chunks = [[client for held in group for client in held.nodes] for group in several]
+            chunks = [[client for held in group for client in held.clients] for group in several]
             inputs = {chunk[0]: group for chunk, group in zip(chunks, several, strict=True)}
             replies = [group[0] for group in groups if len(group) == 1]
             replies += self._request("merge", inputs, chunks, "merged")
@@ -62,16 +62,14 @@ class Tree:
     def _request(
         self, method: str, inputs: Mapping[int, Sequence[StoredReply]], chunks: Sequence[Chunk], work: str
     ) -> Iterator[StoredReply]:
-        """Replies of an actor's method, which returns a receipt for this process and a reply that is not fetched."""
+        """Replies of an actor's method, which returns its clients for this process and a reply that is not fetched."""
         kept: dict[int, Any] = {}
 
         def call(number: int, chunk: Chunk) -> Any:
             given = (held.reply for held in inputs[chunk[0]])
             request = getattr(self.actors[number], method).options(num_returns=2)
-            receipt, kept[chunk[0]] = request.remote(*self.prepare(chunk), *given)
-            return receipt
+            clients, kept[chunk[0]] = request.remote(*self.prepare(chunk), *given)
+            return clients
 
-        for receipt in self.dispatch(call, chunks, work):
-            first = next(iter(receipt))
-            nodes = {client: node for held in inputs[first] for client, node in held.nodes.items()}
-            yield StoredReply(nodes or receipt, kept.pop(first))
+        for clients in self.dispatch(call, chunks, work):
+            yield StoredReply(clients, kept.pop(clients[0]))

@@ -36,7 +36,7 @@ class StoreError(RuntimeError):
             client: the client.
             round: the round after which it had the state.
             action: "read", "written" or "used".
-            place: the file, URL or node of the state.
+            place: the file or URL of the state.
             reason: why it cannot.
         """
         return cls(f"the state of client {client} after round {round + 1} cannot be {action}: {place}: {reason}")
@@ -105,7 +105,7 @@ class DiskStore:
             data: the bytes.
             client: the client.
             round: the round after which it had the state.
-            place: the file, URL or node of the state, for errors.
+            place: the file or URL of the state, for errors.
         """
         try:
             return wire.from_bytes(ClientState, self.algorithm, data, self.size)
