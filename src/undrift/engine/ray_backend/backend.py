@@ -17,7 +17,7 @@ from undrift.core.records.types import Broadcast, ServerState
 from undrift.core.server import wire
 from undrift.core.server.gate import Gate
 from undrift.engine.ray_backend.dispatch import LOST, Call, Chunk, Dispatch
-from undrift.engine.ray_backend.pool import Pool, as_arrays, as_tensors, fitting_pool
+from undrift.engine.ray_backend.pool import Pool, Request, as_arrays, as_tensors, fitting_pool
 from undrift.engine.ray_backend.start import count_nodes, first_line, put
 from undrift.engine.ray_backend.tree import Tree
 from undrift.engine.round.arguments import whole_number
@@ -162,7 +162,7 @@ class RayBackend(DiskBackend):
         self.fan_in = None if fan_in is None else whole_number("RayBackend: fan_in", fan_in, 2)
         self._given = pool
         self._own: Pool | None = None
-        self._held: list[Any] = []
+        self._sent: Any = None  # Ray's reference to the job
         self._cost = VisitCost()
 
     def open(self, job: Job) -> None:
@@ -184,7 +184,7 @@ class RayBackend(DiskBackend):
         if self._own is not None:
             self._own.stop()
             self._own = None
-        self._held = []
+        self._sent = None
         super().close()
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
@@ -261,9 +261,9 @@ class RayBackend(DiskBackend):
 
     def _prepare(self, work: Sequence[_Work], accepted: Mapping[int, int]) -> Callable[[Chunk], tuple[Any, ...]]:
         """What gives the arguments of an actor's method for a chunk."""
-        if not self._held:
+        if self._sent is None:
             self._check_root()
-            self._held = [put("the task", self.job)]
+            self._sent = put("the task", self.job)
         sent = dict[int, tuple[Any, tuple[Any, ...]]]()
         for one in work:
             sent |= dict.fromkeys(one.clients, (put("the model", as_arrays(one.tensors)), one.arguments))
@@ -271,7 +271,7 @@ class RayBackend(DiskBackend):
         def prepare(chunk: Chunk) -> tuple[Any, ...]:
             known = {client: accepted[client] for client in chunk if client in accepted}
             model, arguments = sent[chunk[0]]
-            return (self._held, str(self.home), model, chunk, known, *arguments)
+            return (model, Request(self._sent, str(self.home), chunk, known), *arguments)
 
         return prepare
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import ray
@@ -29,6 +29,22 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 _RESTART = 300.0  # seconds a worker may take to restart and import torch on a busy machine
 
 
+class Request(NamedTuple):
+    """Which clients of a job a worker shall visit.
+
+    Args:
+        job: Ray's reference to the job; inside this record, so that Ray does not fetch it for every call.
+        root: where the clients' states are.
+        clients: the clients.
+        accepted: for each of them with state, its round.
+    """
+
+    job: Any
+    root: str
+    clients: list[int]
+    accepted: dict[int, int]
+
+
 class _Actor:
     """A worker in its own process; a restarted one gets its job from the next call."""
 
@@ -49,74 +65,41 @@ class _Actor:
         return os.environ.get("CUDA_VISIBLE_DEVICES")
 
     def serve(
-        self,
-        held: list[Any],
-        root: str,
-        sent: Arrays,
-        clients: list[int],
-        accepted: dict[int, int],
-        cohort: int,
-        packed: bool,
-        timing: Timing,
+        self, sent: Arrays, request: Request, cohort: int, packed: bool, timing: Timing
     ) -> tuple[list[int], tuple[Arrays, str]]:
         """Train some clients of a round: the clients and the reply."""
-        worker = self._open(held, root)
-        tensors, summary = worker.serve(self._read(sent), clients, accepted, cohort, timing).flatten(packed)
+        worker, clients = self._open(request), request.clients
+        tensors, summary = worker.serve(self._read(sent), clients, request.accepted, cohort, timing).flatten(packed)
         return clients, (as_arrays(tensors), summary)
 
     def merge(
-        self,
-        held: list[Any],
-        root: str,
-        sent: Arrays,
-        clients: list[int],
-        accepted: dict[int, int],
-        cohort: int,
-        packed: bool,
-        timing: Timing,
-        *replies: tuple[Arrays, str],
+        self, sent: Arrays, request: Request, cohort: int, packed: bool, timing: Timing, *replies: tuple[Arrays, str]
     ) -> tuple[list[int], tuple[Arrays, str]]:
         """Add replies of other workers about these clients to one reply."""
-        worker = self._open(held, root)
-        gate = worker.gate(self._read(sent), clients, cohort, timing)
+        worker = self._open(request)
+        gate = worker.gate(self._read(sent), request.clients, cohort, timing)
         whole = Partial(gate.total(), rejections=gate.rejections)
         for tensors, summary in replies:
             whole.take(gate, as_tensors(tensors), summary, worker.model.layout.size, packed)
         merged, summary = whole.flatten(packed)
-        return clients, (as_arrays(merged), summary)
+        return request.clients, (as_arrays(merged), summary)
 
-    def scores(
-        self,
-        held: list[Any],
-        root: str,
-        sent: Arrays,
-        clients: list[int],
-        accepted: dict[int, int],
-        round: int,
-        score: Score,
-    ) -> dict[int, float]:
+    def scores(self, sent: Arrays, request: Request, round: int, score: Score) -> dict[int, float]:
         """The scores of some clients with their personal models."""
         model = as_tensors(sent)
-        state = ServerState(round, model["params"], model["buffers"], model["counts"], {}, accepted)
-        return self._open(held, root).scores(state, clients, score)
+        state = ServerState(round, model["params"], model["buffers"], model["counts"], {}, request.accepted)
+        return self._open(request).scores(state, request.clients, score)
 
-    def losses(
-        self,
-        held: list[Any],
-        root: str,
-        sent: Arrays,
-        clients: list[int],
-        accepted: dict[int, int],
-        batches: int | None,
-    ) -> dict[int, float]:
+    def losses(self, sent: Arrays, request: Request, batches: int | None) -> dict[int, float]:
         """The losses of some clients before a round."""
-        return self._open(held, root).losses(self._read(sent), clients, accepted, batches)
+        worker = self._open(request)
+        return worker.losses(self._read(sent), request.clients, request.accepted, batches)
 
-    def _open(self, held: list[Any], root: str) -> Worker:
-        """The worker of a job; `held` wraps the job's reference, so that Ray does not fetch it each time."""
-        key = (held[0].hex(), root)
+    def _open(self, request: Request) -> Worker:
+        """The worker of a job, which is fetched once."""
+        key = (request.job.hex(), request.root)
         if key != self.key:
-            self.worker = Worker.on_disk(ray.get(held[0]), root)
+            self.worker = Worker.on_disk(ray.get(request.job), request.root)
             self.key = key
         return self.worker
 
