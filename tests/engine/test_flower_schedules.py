@@ -20,7 +20,7 @@ from undrift.core.records.types import ServerState
 from undrift.core.server.wire import fingerprint, from_bytes, to_bytes
 from undrift.engine.flower.server.receive import TooFewNodes
 from undrift.engine.flower.server.tally import RoundRecord
-from undrift.engine.round.arrivals import ReplayedScheduler, arrival_row
+from undrift.engine.round.arrivals import arrival_row
 from undrift.flower import AdaptiveBound, Job, UndriftStrategy, client_app
 from undrift.runs import replay, verify
 from undrift.testing import clinic
@@ -59,12 +59,9 @@ class Deployed:
         rows = [*(before.rows if before else ()), *self.rows]
         states = [*(before.states if before else ()), *self.states]
         simulation = Simulation(self.algorithm, self.task, LOCAL, cohort=5, seed=3)
-        scheduler = simulation.scheduler
-        given = (scheduler.schedule, scheduler.participation, scheduler.clock, scheduler.seed)
-        simulation.scheduler = ReplayedScheduler(*given, rows)
         state = simulation.start()
-        for expected in states:
-            state, _ = simulation.round(state)
+        for expected, row in zip(states, rows, strict=True):
+            state, _ = simulation.round(state, trace=row)
             assert fingerprint(state) == fingerprint(expected), f"step {state.round}"
 
 

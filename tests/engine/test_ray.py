@@ -270,9 +270,7 @@ def test_options_that_cannot_work_are_refused_by_name() -> None:
         RayBackend(retries=-1)
     with pytest.raises(ValueError, match="RayBackend: wait must be a number of seconds, 0 or more, got -1"):
         RayBackend(wait=-1)
-    with pytest.raises(
-        ValueError, match="RayBackend: states on the nodes' own disks were removed, got node:/var/lib"
-    ):
+    with pytest.raises(ValueError, match="RayBackend: states on the nodes' own disks were removed, got node:/var/lib"):
         RayBackend(root="node:/var/lib/undrift/run")
     with pytest.raises(ValueError, match="RayBackend: memory://states/run: memory is seen by one process only"):
         RayBackend(root="memory://states/run")

@@ -5,7 +5,7 @@ clients' data: the tasks of a step and the models that they started from determi
 of workers or the time that passed.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from undrift.core.records.types import Broadcast, Flight, Local, ServerState
 from undrift.core.server import step as server
 from undrift.core.server.total import Total, add_versions
 from undrift.core.server.wire import fingerprint
-from undrift.engine.round.scheduler import Arrivals, Scheduler, StepPlan, TaskInFlight, tasks_of
+from undrift.engine.round.scheduler import StepPlan, TaskInFlight, tasks_of
 from undrift.engine.worker.job import VersionGroup
 from undrift.engine.worker.partial_sum import Partial
 
@@ -93,46 +93,25 @@ def model_hash(state: ServerState) -> str:
     return fingerprint(replace(state, flight=None))
 
 
-@dataclass(frozen=True)
-class ReplayedScheduler(Scheduler):
-    """Plans the steps of a run as a trace has them.
+def replayed_plan(row: Mapping[str, Any], flight: Flight | None) -> StepPlan:
+    """What happened up to a step that a trace has.
 
     Args:
-        rows: the trace: see `arrival_row`.
+        row: of the step: see `arrival_row`.
+        flight: what is under way before it; None if nothing is.
     """
-
-    rows: Sequence[Mapping[str, Any]] = field(default=())
-
-    def plan(
-        self,
-        round: int,
-        flight: Flight | None,
-        cohort: Sequence[int] | None = None,
-        away: Collection[int] = (),
-        source: Arrivals | None = None,
-    ) -> StepPlan:
-        """What happened up to the step of a round.
-
-        Args:
-            round: the round.
-            flight: what is under way before it; None if nothing is.
-            cohort: of no effect: the trace has who began.
-            away: of no effect as well.
-            source: of no effect as well.
-        """
-        row = self.rows[round]
-        begun = (*tasks_of(flight), *(TaskInFlight(*one) for one in row["begun"]))
-        open_tasks = {task.number: task for task in begun}
-        kinds: dict[str, list[TaskInFlight]] = {STALE: [], CANCELLED: [], "arrived": []}
-        keys = dict[int, int]()
-        for one in row["arrivals"]:
-            task = open_tasks.pop(one["task"])._replace(end=one["end"])
-            kinds[one["result"] if one["result"] in kinds else "arrived"].append(task)
-            if one["result"] == ACCEPTED:
-                keys[task.number] = one["state"]
-        arrived, stale, cancelled = (tuple(kinds[name]) for name in ("arrived", STALE, CANCELLED))
-        flying = tuple(sorted(open_tasks.values()))
-        return StepPlan(arrived, stale, cancelled, flying, row["time"], row["started"], keys)
+    begun = (*tasks_of(flight), *(TaskInFlight(*one) for one in row["begun"]))
+    open_tasks = {task.number: task for task in begun}
+    kinds: dict[str, list[TaskInFlight]] = {STALE: [], CANCELLED: [], "arrived": []}
+    keys = dict[int, int]()
+    for one in row["arrivals"]:
+        task = open_tasks.pop(one["task"])._replace(end=one["end"])
+        kinds[one["result"] if one["result"] in kinds else "arrived"].append(task)
+        if one["result"] == ACCEPTED:
+            keys[task.number] = one["state"]
+    arrived, stale, cancelled = (tuple(kinds[name]) for name in ("arrived", STALE, CANCELLED))
+    flying = tuple(sorted(open_tasks.values()))
+    return StepPlan(arrived, stale, cancelled, flying, row["time"], row["started"], keys)
 
 
 Collect = Callable[[Sequence[VersionGroup], Mapping[int, int]], Sequence[Partial]]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property, partial
 from time import perf_counter
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
 from torch import nn
@@ -33,7 +33,7 @@ from undrift.engine.round.arguments import (
     read_method,
     whole_number,
 )
-from undrift.engine.round.arrivals import StepUploads, collect_uploads, outcomes, sent_versions
+from undrift.engine.round.arrivals import StepUploads, collect_uploads, outcomes, replayed_plan, sent_versions
 from undrift.engine.round.backend import Backend, InProcess
 from undrift.engine.round.evaluate import Evaluate, Evaluator
 from undrift.engine.round.failures import Failures, check_failures, check_policy
@@ -249,21 +249,29 @@ class Simulation:
             self.history.append({**record.row(self.local.rate(record.round)), "seconds": seconds})
             yield state, record
 
-    def round(self, state: ServerState, clients: Sequence[int] | None = None) -> tuple[ServerState, Record]:
+    def round(
+        self, state: ServerState, clients: Sequence[int] | None = None, *, trace: Mapping[str, Any] | None = None
+    ) -> tuple[ServerState, Record]:
         """Run one round.
 
         Args:
             state: the state before it.
             clients: the clients of the round; None selects them.
+            trace: the round's row of a trace of arrivals, which says who took part: see `arrival_row`; None plans it.
         """
         with use_threads(self._threads):
-            return self._round(state, clients)
+            return self._round(state, clients, trace)
 
-    def _round(self, state: ServerState, clients: Sequence[int] | None) -> tuple[ServerState, Record]:
+    def _round(
+        self, state: ServerState, clients: Sequence[int] | None, trace: Mapping[str, Any] | None
+    ) -> tuple[ServerState, Record]:
         """`round`, with the threads that torch has."""
         broadcast = server.send(self.job.algorithm, self._form.check(state), self.setting)
-        first = self._first(state, broadcast, clients)
-        plan = self.scheduler.plan(state.round, state.flight, first.clients, first.away)
+        if trace is None:
+            first = self._first(state, broadcast, clients)
+            plan = self.scheduler.plan(state.round, state.flight, first.clients, first.away)
+        else:
+            first, plan = _First(None), replayed_plan(trace, state.flight)
         self._lineage.check(state, [task.client for task in plan.arrived])
         tell("round %d, %d clients", state.round + 1, len(plan.arrived))
         outcome = self._train_plan(plan, state, broadcast)

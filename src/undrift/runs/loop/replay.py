@@ -9,7 +9,7 @@ from typing import Any
 
 from undrift.core.server.wire import fingerprint
 from undrift.core.tasks.task import Task
-from undrift.engine.round.arrivals import ReplayedScheduler, model_hash
+from undrift.engine.round.arrivals import model_hash
 from undrift.engine.round.simulation import Simulation
 from undrift.runs.folder.audit import read_log, round_of
 from undrift.runs.folder.audit_checks import ARRIVALS
@@ -83,12 +83,9 @@ def replay(
         TemporaryDirectory(prefix="undrift-replay-") as states,
         _open(folder, Path(states), task, engine) as simulation,
     ):
-        scheduler = simulation.scheduler
-        given = (scheduler.schedule, scheduler.participation, scheduler.clock, scheduler.seed)
-        simulation.scheduler = ReplayedScheduler(*given, rows)
         state, uploads, differs = simulation.start(), 0, None
         for step, row in enumerate(rows, 1):
-            state, record = simulation.round(state)
+            state, record = simulation.round(state, trace=row)
             uploads += len(record.visits)
             if model_hash(state) != row["sha256"]:
                 differs = step
