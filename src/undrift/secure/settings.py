@@ -75,6 +75,8 @@ def why_not_secure(algorithm: Algorithm, local: Local, model: Bound | None = Non
             f"selection={algorithm.selection!r} reads the loss of every candidate, which a secure sum hides; leave the "
             "selection out"
         )
+    if algorithm.schedule.overlaps:
+        return f"schedule={algorithm.schedule!r} adds uploads that started from several models; leave it out"
     if model is not None and model.counts.numel() and not algorithm.keeps_buffers(local):
         return (
             'the model has counters of batches, whose maximum over clients is no sum; set buffers = "keep" in local, '

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property, partial
 from time import perf_counter
 from typing import Any, NamedTuple, Self
-from weakref import WeakKeyDictionary
 
 from torch import nn
 
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.selection import Candidates, check_cohort, select_cohort
 from undrift.core.method.view import Setting
-from undrift.core.model.flat_model import Bound, Layout, bind
+from undrift.core.model.flat_model import Bound, bind
 from undrift.core.model.modules import to_train
 from undrift.core.model.oracle import Oracle
 from undrift.core.model.random import generator
@@ -37,9 +36,12 @@ from undrift.engine.round.arrivals import StepUploads, collect_uploads, outcomes
 from undrift.engine.round.backend import Backend, InProcess
 from undrift.engine.round.evaluate import Evaluate, Evaluator
 from undrift.engine.round.failures import Failures, check_failures, check_policy
+from undrift.engine.round.lineage import Lineage
 from undrift.engine.round.quarantine import Quarantine, QuarantineList
 from undrift.engine.round.record import Record
 from undrift.engine.round.scheduler import Scheduler, StepPlan
+from undrift.engine.round.secure_check import check_secure
+from undrift.engine.round.state_form import StateForm
 from undrift.engine.round.threads import choose_threads, use_threads
 from undrift.engine.worker.device import resolve
 from undrift.engine.worker.job import Job, Score, VersionGroup
@@ -47,13 +49,12 @@ from undrift.engine.worker.partial_sum import Partial
 from undrift.engine.worker.worker import Worker
 from undrift.privacy.examples import check_examples, example_statement
 from undrift.privacy.statement import Statement, statement
-from undrift.secure.settings import Secure, read_secure, why_not_secure
+from undrift.secure.settings import Secure, read_secure
 from undrift.util.display.html import short_text
 from undrift.util.display.progress import Progress
 from undrift.util.steps import tell
 from undrift.util.storage.history import History
 
-_REMEMBERED = 8  # rounds of a client in a lineage
 _CANCELLED = "cancelled: enough others arrived before it"
 
 
@@ -142,14 +143,7 @@ class Simulation:
         self.scheduler  # noqa: B018  raises if it cannot work
         self._backend: Backend = InProcess() if self.backend is None else self.backend
         self.secure = read_secure(self.secure)
-        if self.secure is not None:
-            self._check_secure()
-        least = algorithm.release.least
-        if least and (not isinstance(self.secure, Secure) or self.secure.least < least):
-            raise ValueError(
-                f"release={algorithm.release!r}: without a secure sum of {least} clients or more the server sees the "
-                f"noise of fewer; set secure = Secure(least={least}), or take private-sum, whose noise the server adds"
-            )
+        check_secure(self.secure, self._backend, self.job, self.participation.fixed)
         self._backend.open(self.job)
 
     def __repr__(self) -> str:
@@ -369,22 +363,6 @@ class Simulation:
         proxy = self._proxy_samples(versions[0][0]) if self.job.algorithm.needs.proxy else None
         return server.close(self.job.algorithm, state, self.setting, versions, proxy, reported, self.bound)
 
-    def _check_secure(self) -> None:
-        """Raise if uploads cannot be summed securely here."""
-        assert isinstance(self.secure, Secure)
-        why, name = "", type(self._backend).__name__
-        if not isinstance(self._backend, InProcess):
-            why = f"{name} adds uploads where they are trained; leave backend out, so that each client is a party"
-        elif (self.participation.fixed or self.secure.least) < self.secure.least:
-            why = f"a cohort of {self.participation.fixed}, and a sum of fewer than {self.secure.least} is not unmasked"
-        elif self.job.algorithm.schedule.overlaps:
-            why = (
-                f"schedule={self.job.algorithm.schedule!r} adds uploads that started from several models; leave it out"
-            )
-        why = why or why_not_secure(self.job.algorithm, self.local, bind(self.task.model()))
-        if why:
-            raise ValueError(f"secure: {why}")
-
     @cached_property
     def _sampled(self) -> Callable[[int], list[int]]:
         """`sample`, each round once."""
@@ -398,7 +376,7 @@ class Simulation:
         return self.threads
 
     @cached_property
-    def _form(self) -> "StateForm":
+    def _form(self) -> StateForm:
         """What a state must have in common with this model and this method."""
         return StateForm.of(self.job.algorithm, bind(self.task.model()))
 
@@ -488,141 +466,3 @@ class _First(NamedTuple):
     away: Collection[int] = ()
     absent: Mapping[int, str] = {}
     candidates: frozenset[int] = frozenset()
-
-
-class StateForm(NamedTuple):
-    """What all server states of a model and a method have in common.
-
-    Args:
-        layout: the names and shapes of the model's tensors.
-        sizes: the lengths of the model's vectors, by their names.
-        parts: for each slot that keeps something on the server, the class of what it keeps.
-    """
-
-    layout: Layout
-    sizes: dict[str, int]
-    parts: dict[str, type]
-
-    @classmethod
-    def of(cls, algorithm: Algorithm, model: Bound) -> "StateForm":
-        """The form of a method's states.
-
-        Args:
-            algorithm: the method.
-            model: the task's model.
-        """
-        sizes = {"params": model.w.numel(), "buffers": model.buffers.numel(), "counts": model.counts.numel()}
-        parts = {slot: block.Server for slot, block in algorithm.slots() if block.Server is not None}
-        return cls(model.layout, sizes, parts)
-
-    def check(self, state: object) -> ServerState:
-        """The state itself; raises if it is something else, or belongs to another model or method.
-
-        Args:
-            state: the state to continue from.
-        """
-        if not isinstance(state, ServerState):
-            pair = isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], ServerState)
-            advice = "; rounds() yields pairs of a state and a record: give the state" if pair else ""
-            found = type(state).__name__
-            raise TypeError(f"state must be a ServerState, as run and round return it, got {found}{advice}")
-        for name, size in self.sizes.items():
-            count = getattr(state, name).numel()
-            if count != size:
-                raise ValueError(
-                    f"state: its {name} have {count:,} elements and those of the task's model {size:,}; give the state "
-                    "of a run of the same model, or None to start anew"
-                )
-        kept = {slot: type(tree) for slot, tree in state.parts.items()}
-        if kept != self.parts:
-            raise ValueError(
-                f"state: it is of another method: it keeps {_list_parts(kept)}, this method {_list_parts(self.parts)}; "
-                "give the state of a run of the same method, or its params in a state of start()"
-            )
-        return state
-
-
-def _list_parts(parts: dict[str, type]) -> str:
-    """The kept parts of slots, as text."""
-    return ", ".join(f"{kind.__name__} of {slot}" for slot, kind in sorted(parts.items())) or "nothing"
-
-
-class _Branch(NamedTuple):
-    """The history of a server state.
-
-    Args:
-        token: a number that states with equal histories share.
-        visits: client -> the token of the state from which its last accepted visit started.
-    """
-
-    token: int
-    visits: dict[int, int]
-
-
-class Lineage:
-    """The histories of a simulation's server states, so that two branches of it do not mix their clients' states.
-
-    A store finds a client's state by its round alone. A simulation that is continued from an earlier state in another
-    way, with other clients or another model, replaces states of the same rounds. States from elsewhere have no known
-    history and are not checked.
-    """
-
-    def __init__(self) -> None:
-        self._branches: WeakKeyDictionary[ServerState, _Branch] = WeakKeyDictionary()
-        self._written: dict[int, dict[int, int]] = {}
-        self._others = 0
-
-    def begin(self, state: ServerState) -> ServerState:
-        """Register a state before round 0 and return it; all of these have one history.
-
-        Args:
-            state: the first state of a run.
-        """
-        self._branches[state] = _Branch(0, {})
-        return state
-
-    def check(self, state: ServerState, clients: Sequence[int]) -> None:
-        """Raise if the state of a client was replaced by one of another branch.
-
-        Args:
-            state: the server state to continue from.
-            clients: the clients whose states are needed.
-        """
-        branch = self._branches.get(state)
-        if branch is None:
-            return
-        for client in clients:
-            own, round = branch.visits.get(client), state.accepted.get(client, -1)
-            found = self._written.get(client, {}).get(round)
-            if own is not None and found is not None and own != found:
-                raise ValueError(
-                    f"state: the state of client {client} after round {round + 1} was replaced when this simulation "
-                    "was continued from another state; give each branch a Simulation of its own, or run this one again "
-                    "from start()"
-                )
-
-    def record(
-        self, before: ServerState, after: ServerState, trained: Mapping[int, int], accepted: Sequence[int]
-    ) -> None:
-        """Add a round.
-
-        Args:
-            before: the state that was sent.
-            after: the state after the round.
-            trained: the clients that were trained, with the numbers under which their states are stored.
-            accepted: the clients whose uploads were accepted.
-        """
-        branch = self._branches.get(before)
-        if branch is None:
-            self._others += 1
-            branch = self._branches[before] = _Branch(hash(("other", self._others)), {})
-        visits = dict(branch.visits)
-        if after.accepted:
-            visits |= dict.fromkeys(accepted, branch.token)
-            for client, number in trained.items():
-                held = self._written.setdefault(client, {})
-                held.pop(number, None)
-                held[number] = branch.token
-                while len(held) > _REMEMBERED:
-                    del held[next(iter(held))]
-        self._branches[after] = _Branch(hash((branch.token, tuple(accepted))), visits)
