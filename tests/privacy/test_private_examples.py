@@ -3,6 +3,7 @@
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from undrift.core.model.flat_model import bind
 from undrift.core.model.random import generator
 from undrift.core.server.wire import fingerprint
 from undrift.engine.flower.server.strategy import UndriftStrategy
-from undrift.privacy import count_releases, example_epsilons, gaussian_epsilon
+from undrift.privacy import ExampleReleases, example_epsilons, gaussian_epsilon
 from undrift.runs import ConfigError, start
 
 
@@ -92,14 +93,12 @@ def test_each_client_is_accounted_by_the_rounds_it_was_drawn_for() -> None:
     """10 examples in batches of 4 have 3 steps a pass: 4 steps begin two passes; FedSAM takes two gradients of each."""
     for method, each in (("fedavg", 1), ("fedsam", 2)):
         simulation = simulate(method, example_clip=1.0, example_noise=4.0, steps=4, epochs=1)
-        counts = count_releases(
-            simulation.job.algorithm,
-            simulation.task,
-            simulation.local,
-            2,
-            5,
-            simulation.sample,
-        )
+        job, sample = simulation.job, Mock(side_effect=simulation.sample)
+        releases = ExampleReleases(job.algorithm, simulation.task, simulation.local, 2, sample)
+        releases.after(2)
+        counts = releases.after(5)
+        assert sample.call_count == 5
+        assert sum(releases.after(1).values()) < sum(counts.values()) and releases.after(5) == counts
         drawn = [client for round in range(5) for client in simulation.sample(round)]
         assert counts == {client: 2 * each * drawn.count(client) for client in set(drawn)}
         stated = simulation.privacy(5, delta=1e-3)

@@ -2,18 +2,18 @@
 
 from undrift.privacy.accounting import calibrate_noise, gaussian_delta, gaussian_epsilon, sampled_epsilon
 from undrift.privacy.canaries import CanaryBound, bound_epsilon
-from undrift.privacy.examples import count_releases, example_epsilons
+from undrift.privacy.examples import ExampleReleases, example_epsilons
 from undrift.privacy.losses import loss_epsilon
 from undrift.privacy.noise_plan import NoisePlan, plan_noise
 from undrift.privacy.statement import Statement, rounds_within, statement
 
 __all__ = [
     "CanaryBound",
+    "ExampleReleases",
     "NoisePlan",
     "Statement",
     "bound_epsilon",
     "calibrate_noise",
-    "count_releases",
     "example_epsilons",
     "gaussian_delta",
     "gaussian_epsilon",

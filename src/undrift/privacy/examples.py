@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from torch import nn
 
@@ -33,9 +34,7 @@ def check_examples(algorithm: Algorithm, local: Local, module: nn.Module) -> Non
         raise ValueError(f"example_clip = {local.example_clip:g}: {why}")
 
 
-def count_releases(
-    algorithm: Algorithm, task: Task, local: Local, seed: int, rounds: int, drawn: Callable[[int], Sequence[int]]
-) -> dict[int, int]:
+class ExampleReleases:
     """In how many noisy sums of gradients an example of each client was, at most.
 
     It is in one batch of every pass that a visit begins, and a method may take several gradients of a batch. A client
@@ -47,16 +46,36 @@ def count_releases(
         task: gives the number of examples of each client.
         local: the settings all clients share.
         seed: of the run.
-        rounds: how many rounds were trained.
         drawn: gives the clients of a round.
     """
-    counts, each = Counter[int](), 1 + sum(block.gradients for _, block in algorithm.slots())
-    for round in range(rounds):
-        for client in drawn(round):
-            if examples := int(task.examples(client)):
-                steps = local.step_count(examples, client, round, seed)
-                counts[client] += each * -(-steps // local.epoch_steps(examples))
-    return dict(counts)
+
+    def __init__(
+        self, algorithm: Algorithm, task: Task, local: Local, seed: int, drawn: Callable[[int], Sequence[int]]
+    ) -> None:
+        self.task, self.local, self.seed, self.drawn = task, local, seed, drawn
+        self._each = 1 + sum(block.gradients for _, block in algorithm.slots())
+        self._round, self._counts = 0, Counter[int]()
+
+    @cached_property
+    def largest(self) -> int:
+        """The largest number of examples of a client."""
+        return max(int(self.task.examples(client)) for client in range(self.task.population))
+
+    def after(self, rounds: int) -> dict[int, int]:
+        """The numbers by client after some rounds; those of earlier rounds are kept for the next call.
+
+        Args:
+            rounds: how many rounds were trained.
+        """
+        if rounds < self._round:
+            self._round, self._counts = 0, Counter()
+        for round in range(self._round, rounds):
+            for client in self.drawn(round):
+                if examples := int(self.task.examples(client)):
+                    steps = self.local.step_count(examples, client, round, self.seed)
+                    self._counts[client] += self._each * -(-steps // self.local.epoch_steps(examples))
+        self._round = rounds
+        return dict(self._counts)
 
 
 def example_epsilons(noise: float, releases: dict[int, int], delta: float) -> dict[int, float]:
@@ -67,7 +86,7 @@ def example_epsilons(noise: float, releases: dict[int, int], delta: float) -> di
 
     Args:
         noise: `Local.example_noise`.
-        releases: as `count_releases` gives it.
+        releases: as `ExampleReleases.after` gives it.
         delta: the delta.
 
     Example:
@@ -78,43 +97,30 @@ def example_epsilons(noise: float, releases: dict[int, int], delta: float) -> di
     return {client: known[count] for client, count in releases.items()}
 
 
-def example_statement(
-    algorithm: Algorithm,
-    task: Task,
-    local: Local,
-    seed: int,
-    rounds: int,
-    drawn: Callable[[int], Sequence[int]],
-    delta: float | None = None,
-) -> Statement | None:
+def example_statement(releases: ExampleReleases, rounds: int, delta: float | None = None) -> Statement | None:
     """What a run guarantees for an example after some rounds, of the client with most; None if it guarantees nothing.
 
     Args:
-        algorithm: the method.
-        task: gives the number of examples of each client.
-        local: the settings all clients share.
-        seed: of the run.
+        releases: counts the noisy sums that an example is in.
         rounds: how many rounds were trained.
-        drawn: gives the clients of a round.
         delta: the delta; None is the largest number of examples of a client^-1.1.
     """
+    local, largest = releases.local, releases.largest
     if local.example_clip is None or not local.example_noise:
         return None
-    largest = max(int(task.examples(client)) for client in range(task.population))
     chosen = largest**-1.1 if delta is None else delta
     if not 0 < chosen < 1 or (largest > 1 and chosen >= 1 / largest):
         raise ValueError(f"delta must be above 0 and below 1 / {largest} examples of a client, got {chosen}")
-    releases = count_releases(algorithm, task, local, seed, rounds, drawn)
-    epsilons = example_epsilons(local.example_noise, releases, chosen)
+    most = max(releases.after(rounds).values(), default=0)
     return Statement(
         unit="example of a client",
         relation="one example's gradients set to zero",
-        sampling=f"none: shuffled passes, an example is in {max(releases.values(), default=0)} gradients at most",
+        sampling=f"none: shuffled passes, an example is in {most} gradients at most",
         clip=local.example_clip,
         noise=local.example_noise,
         rounds=rounds,
         delta=chosen,
-        epsilon=max(epsilons.values(), default=0.0),
+        epsilon=gaussian_epsilon(local.example_noise, chosen, most),
         accountant="exact Gaussian, the maximum over clients (undrift)",
         covers=_COVERS,
     )

@@ -62,10 +62,8 @@ def train(
         out: where to write the displacement, for those who do not keep it; None makes a new vector.
         reported: where to write what the blocks report, as "slot.name"; None collects nothing.
     """
-    state = state or ClientState(algorithm.first(broadcast.params))
     blocks, states = dict(algorithm.slots()), dict[str, Any]()
-    w0 = algorithm.personalization.start(broadcast.params, state.parts.get("personalization"), model.layout)
-    _load(model, w0, broadcast, state)
+    w0, state = _load(algorithm, model, broadcast, state)
     oracle = make_oracle(model, loss, random, local)
     common: dict[str, Any] = {
         "w0": w0,
@@ -188,9 +186,7 @@ def starting_loss(
         client: the client's number.
         random: gives the client's generator for a purpose.
     """
-    state = state or ClientState(algorithm.first(broadcast.params))
-    w0 = algorithm.personalization.start(broadcast.params, state.parts.get("personalization"), model.layout)
-    _load(model, w0, broadcast, state)
+    _load(algorithm, model, broadcast, state)
     oracle = Oracle(model, loss, random)
     try:
         pairs = [(oracle.forward_at(model.w, batch, evaluate=True), examples_of(batch)) for batch in batches]
@@ -234,10 +230,15 @@ def locate_error(
     return ClientError(f"{where}: {error}{advice(error, batch)}")
 
 
-def _load(model: Bound, w0: Vector, broadcast: Broadcast, state: ClientState) -> None:
-    """Put the start of a round into the worker's model."""
+def _load(
+    algorithm: Algorithm, model: Bound, broadcast: Broadcast, state: ClientState | None
+) -> tuple[Vector, ClientState]:
+    """Put the start of a round into the worker's model; where it starts, and what the client kept, or its first state."""
+    state = state or ClientState(algorithm.first(broadcast.params))
+    w0 = algorithm.personalization.start(broadcast.params, state.parts.get("personalization"), model.layout)
     model.check()
     model.load(w0, *state.statistics(broadcast.buffers, broadcast.counts))
+    return w0, state
 
 
 ViewT = TypeVar("ViewT", Start, End)

@@ -1,6 +1,6 @@
 """The simulation: it samples clients, makes the server step and writes records, on any backend."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property, partial
 from time import perf_counter
@@ -47,7 +47,7 @@ from undrift.engine.worker.device import resolve
 from undrift.engine.worker.job import Job, Score, VersionGroup
 from undrift.engine.worker.partial_sum import Partial
 from undrift.engine.worker.worker import Worker
-from undrift.privacy.examples import check_examples, example_statement
+from undrift.privacy.examples import ExampleReleases, check_examples, example_statement
 from undrift.privacy.statement import Statement, statement
 from undrift.secure.settings import Secure, read_secure
 from undrift.util.display.html import short_text
@@ -364,9 +364,9 @@ class Simulation:
         return server.close(self.job.algorithm, state, self.setting, versions, proxy, reported, self.bound)
 
     @cached_property
-    def _sampled(self) -> Callable[[int], list[int]]:
-        """`sample`, each round once."""
-        return cache(self.sample)
+    def _releases(self) -> ExampleReleases:
+        """Counts the noisy sums that clients' examples are in."""
+        return ExampleReleases(self.job.algorithm, self.task, self.local, self.seed, cache(self.sample))
 
     @cached_property
     def _threads(self) -> int | None:
@@ -449,7 +449,7 @@ class Simulation:
             delta: the delta; None is population^-1.1: see `privacy.statement` and `privacy.examples`.
         """
         if self.local.example_clip is not None:
-            return example_statement(self.job.algorithm, self.task, self.local, self.seed, rounds, self._sampled, delta)
+            return example_statement(self._releases, rounds, delta)
         return statement(self.job.algorithm, self.participation, rounds, delta)
 
     def module(self, state: ServerState) -> nn.Module:
