@@ -233,7 +233,7 @@ def locate_error(
 def _load(
     algorithm: Algorithm, model: Bound, broadcast: Broadcast, state: ClientState | None
 ) -> tuple[Vector, ClientState]:
-    """Put the start of a round into the worker's model; where it starts, and what the client kept, or its first state."""
+    """Put the start of a round into the worker's model; returns where it starts, and the client's state."""
     state = state or ClientState(algorithm.first(broadcast.params))
     w0 = algorithm.personalization.start(broadcast.params, state.parts.get("personalization"), model.layout)
     model.check()
