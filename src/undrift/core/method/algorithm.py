@@ -18,6 +18,7 @@ from undrift.core.method.block import (
     Release,
     ServerOptimizer,
     Spectral,
+    join_needs,
 )
 from undrift.core.method.defaults import Average, ByExamples
 from undrift.core.method.schedule import Synchronous
@@ -91,7 +92,7 @@ class Algorithm:
             reason = block.refuses({name: other for name, other in self.slots() if name != slot})
             if reason:
                 raise TypeError(f"{slot}={block!r} {reason}")
-        _one_model(self.slots())
+        self.needs  # noqa: B018  raises if no model fits all blocks
         if type(self.release).release_sum is not Release.release_sum and isinstance(self.aggregation, Gathering):
             raise TypeError(
                 f"release={self.release!r} changes the sum of the uploads, and aggregation={self.aggregation!r} takes "
@@ -125,14 +126,7 @@ class Algorithm:
     @cached_property
     def needs(self) -> Needs:
         """What its blocks need of the model and the data, together."""
-        all_needs = [block.needs for _, block in self.slots()]
-        models = [needs for needs in all_needs if needs.model]
-        return Needs(
-            model=models[0].model if models else "",
-            arguments=models[0].arguments if models else {},
-            labels=any(needs.labels for needs in all_needs),
-            proxy=any(needs.proxy for needs in all_needs),
-        )
+        return join_needs({f"{slot}={type(block).__name__}": block for slot, block in self.slots()})
 
     @cached_property
     def uses(self) -> Sums:
@@ -201,14 +195,6 @@ def _fits(slot: str, block: object) -> None:
         else f"{name} is not a block: derive it from undrift.core.{kind.__name__}"
     )
     raise TypeError(f"{slot} takes a {kind.__name__}, got {block!r}; {hint}")
-
-
-def _one_model(slots: tuple[tuple[str, AnyBlock], ...]) -> None:
-    """Reject blocks that need models of different kinds."""
-    found = {block.needs.model: f"{slot}={type(block).__name__}" for slot, block in slots if block.needs.model}
-    if len(found) > 1:
-        kinds = " and ".join(f"{who} a model of the kind {kind!r}" for kind, who in found.items())
-        raise TypeError(f"no model fits all blocks: {kinds} is needed; leave one of them out")
 
 
 def _declares_sizes(slot: str, block: AnyBlock) -> None:

@@ -367,3 +367,24 @@ class Personalization(Adjusting[ServerT, ClientT, SentT, UpT, StateT]):
     def tuning(self) -> int:
         """How many epochs a client trains its model, by the local optimizer alone, before it is evaluated with it."""
         return 0
+
+
+def join_needs(blocks: Mapping[str, AnyBlock]) -> Needs:
+    """What several blocks need together; raises if no model fits all of them.
+
+    Args:
+        blocks: the blocks by their names in errors.
+    """
+    needs = [block.needs for block in blocks.values()]
+    models = {block.needs.model: name for name, block in blocks.items() if block.needs.model}
+    if len(models) > 1:
+        kinds = " and ".join(f"{name} a model of the kind {kind!r}" for kind, name in models.items())
+        raise TypeError(f"no model fits all blocks: {kinds} is needed; leave one of them out")
+    return Needs(
+        model=next(iter(models), ""),
+        arguments=next((x.arguments for x in needs if x.model), {}),
+        labels=any(x.labels for x in needs),
+        proxy=any(x.proxy for x in needs),
+        reads=tuple(dict.fromkeys(slot for x in needs for slot in x.reads)),
+        plain_sgd=next((x.plain_sgd for x in needs if x.plain_sgd), ""),
+    )

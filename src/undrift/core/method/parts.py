@@ -24,10 +24,12 @@ from undrift.core.method.block import (
     Needs,
     Personalization,
     ServerOptimizer,
+    join_needs,
 )
 from undrift.core.method.defaults import ByExamples
 from undrift.core.method.view import End, ServerView, Start, Step, Sums
 from undrift.core.model.flat_model import Layout, Vector
+from undrift.core.model.oracle import Oracle
 from undrift.core.records.types import Array, Declared, Tree, Upload, kinds
 
 ViewT = TypeVar("ViewT", Start, Step, End)
@@ -79,6 +81,7 @@ class ByPart(Block[Any, Any, Any, Any, Any]):
             object.__setattr__(self, name, _join(declared, name == "Client"))
         for name in ("keeps_buffers", "personalizes"):
             object.__setattr__(self, name, any(getattr(block, name) for _, block in self.parts))
+        self.needs  # noqa: B018  raises if no model fits all blocks
         object.__setattr__(self, "uses", reduce(or_, (block.uses for _, block in self.parts), Sums.NONE))
         object.__setattr__(self, "reports", tuple(dict.fromkeys(x for _, block in self.parts for x in block.reports)))
 
@@ -91,12 +94,7 @@ class ByPart(Block[Any, Any, Any, Any, Any]):
     @property
     def needs(self) -> Needs:
         """What its blocks need, together."""
-        needs = [block.needs for _, block in self.parts]
-        return Needs(
-            labels=any(x.labels for x in needs),
-            reads=tuple(dict.fromkeys(slot for x in needs for slot in x.reads)),
-            plain_sgd=next((x.plain_sgd for x in needs if x.plain_sgd), ""),
-        )
+        return join_needs({f"{pattern!r}: {block!r}": block for pattern, block in self.parts})
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """What the first of its blocks refuses."""
@@ -145,11 +143,15 @@ class ByPart(Block[Any, Any, Any, Any, Any]):
         return self._joint("Sent", [(b.send(self._server_view(view, i, m, own)), m) for i, b, m, own in split])
 
     def begin(self, sent: Tree, kept: Tree, start: Start) -> tuple[Any, ...]:
-        """Every block begins with its part."""
-        return tuple(
-            block.begin(self._tree("Sent", i, sent, mask), self._tree("Client", i, kept, mask), _part(start, mask, own))
-            for i, block, mask, own in self._split(start.layout)
-        )
+        """Every block begins with its part, and may take its first step elsewhere in it."""
+        states, entry = [], start.w0.clone()
+        for i, block, mask, own in self._split(start.layout):
+            view = replace(_part(start, mask, own), _entry=[])
+            states.append(block.begin(self._tree("Sent", i, sent, mask), self._tree("Client", i, kept, mask), view))
+            if view._entry:
+                entry[mask] = view._entry[0]
+                start.begin_at(entry)
+        return tuple(states)
 
     def finish(self, state: tuple[Any, ...], end: End) -> tuple[Tree, Tree]:
         """Every block finishes with its part."""
@@ -380,7 +382,38 @@ def _embed(x: Tensor, mask: Tensor) -> Tensor:
     return out
 
 
+class _PartOracle:
+    """The losses and gradients of the whole model at points of a part; the rest of the model stays where it is.
+
+    Args:
+        oracle: of the whole model.
+        whole: where that is.
+        mask: where the part lies.
+    """
+
+    def __init__(self, oracle: Oracle, whole: Vector, mask: Tensor) -> None:
+        self.oracle, self.whole, self.mask = oracle, whole, mask
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.oracle, name)
+
+    def gradient_at(self, point: Vector, batch: Any, of: Callable[[Tensor], Tensor] | None = None) -> Vector:
+        """The part of the gradient at a point: see `Samples.gradient_at`."""
+        return self.oracle.gradient_at(self._at(point), batch, of)[self.mask]
+
+    def forward_at(self, point: Vector, batch: Any, *, evaluate: bool = False) -> Tensor:
+        """The loss at a point: see `Samples.forward_at`."""
+        return self.oracle.forward_at(self._at(point), batch, evaluate=evaluate)
+
+    def _at(self, point: Vector) -> Vector:
+        """The model with the part at a point."""
+        out = self.whole.clone()
+        out[self.mask] = point
+        return out
+
+
 def _part(view: ViewT, mask: Tensor, own: Layout) -> ViewT:
-    """A visit as one part sees it; losses and gradients stay those of the whole model."""
+    """A visit as one part sees it; losses and gradients are those of the whole model, at points of the part."""
     vectors = {f.name: _take(getattr(view, f.name), mask) for f in fields(view) if f.name in ("w0", "w", "delta")}
-    return replace(view, layout=own, **vectors)
+    oracle = cast(Oracle, _PartOracle(view._oracle, getattr(view, "w", view.w0), mask))
+    return replace(view, layout=own, _oracle=oracle, **vectors)

@@ -1,0 +1,59 @@
+"""Blocks for parts of a model: what they need together, and losses and gradients at points of a part."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from undrift import Algorithm, Local, Simulation
+from undrift.blocks import AdaptiveAggregation, Folded, OneFactor, QFair
+from undrift.core import LocalOptimizer, Step, by_part
+from undrift.testing import blobs, fingerprint
+
+LOCAL = Local(lr=0.05, batch_size=4)
+
+
+def test_blocks_of_parts_need_a_model_of_their_kind() -> None:
+    algorithm = Algorithm(personalization=by_part({"*.lora_*": OneFactor()}))
+    assert algorithm.needs.model == OneFactor().needs.model == "adapted"
+    with pytest.raises(TypeError, match=r"no model fits all blocks: 'a\.\*': .*'adapted' and 'b\.\*': .*'foldable'"):
+        by_part({"a.*": OneFactor(), "b.*": Folded()})
+
+
+def test_a_part_may_begin_elsewhere() -> None:
+    """All parts together are the whole model; one part alone leaves the rest where it is."""
+    whole, parts, alone = (
+        Simulation(Algorithm(personalization=block), blobs(), LOCAL, seed=1)
+        for block in (
+            AdaptiveAggregation(layers=9, rate=0.5),
+            by_part({"*": AdaptiveAggregation(layers=9, rate=0.5)}),
+            by_part({"*bias": AdaptiveAggregation(rate=0.5)}),
+        )
+    )
+    assert fingerprint(parts.run(4).params) == fingerprint(whole.run(4).params)
+    assert fingerprint(alone.run(4).params) != fingerprint(Simulation("fedavg", blobs(), LOCAL, seed=1).run(4).params)
+
+
+def test_a_rule_of_a_part_reads_losses() -> None:
+    rule = by_part({"*": QFair(1.0)})
+    expected = Simulation(Algorithm(aggregation=QFair(1.0)), blobs(), LOCAL, seed=1).run(2)
+    assert fingerprint(Simulation(Algorithm(aggregation=rule), blobs(), LOCAL, seed=1).run(2).params) == fingerprint(
+        expected.params
+    )
+
+
+@dataclass(frozen=True)
+class Again(LocalOptimizer[None, None, None, None, None]):
+    """The gradient once more, at the same point."""
+
+    def adjust(self, grad: Tensor, state: None, step: Step) -> Tensor:
+        again = step.gradient_at(step.w, step.batch)
+        torch.testing.assert_close(again, grad)
+        return again
+
+
+def test_gradients_of_a_part_are_those_of_the_whole_model() -> None:
+    methods = Algorithm(local_optimizer=by_part({"*bias": Again()})), Algorithm()
+    got, expected = (Simulation(method, blobs(), LOCAL, seed=1).run(1) for method in methods)
+    torch.testing.assert_close(got.params, expected.params)
