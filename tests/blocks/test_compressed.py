@@ -54,7 +54,7 @@ def test_top_k_equals_its_oracle_and_telescopes() -> None:
     plain = Simulation(Algorithm(aggregation=Uniform()), TASK, Local(lr=0.1, epochs=3))
     sent, moved, left = dict[int, torch.Tensor](), dict[int, torch.Tensor](), dict[int, dict[str, torch.Tensor]]()
     for frame in watch(algorithm, TASK, Local(lr=0.1, epochs=3), 6):
-        part = plain.worker.gate(broadcast_of(plain, frame.before), list(frame.uploads), 3)
+        part = plain.job.gate(broadcast_of(plain, frame.before), list(frame.uploads), 3)
         for client, upload in frame.uploads.items():
             own = plain.worker.visit(client, broadcast_of(plain, frame.before), None, part)
             rest = left.get(client, {"w": torch.zeros_like(own.delta)})
@@ -82,7 +82,7 @@ def test_quantisation_equals_its_oracle(bits: int) -> None:
     frame = watch(algorithm, TASK, Local(lr=0.1, epochs=3), 1, seed=5)[0]
     plain = Simulation(Algorithm(aggregation=Uniform()), TASK, Local(lr=0.1, epochs=3), seed=5)
     sent = broadcast_of(plain, frame.before)
-    gate = plain.worker.gate(sent, list(frame.uploads), 3)
+    gate = plain.job.gate(sent, list(frame.uploads), 3)
     for client, upload in frame.uploads.items():
         own = plain.worker.visit(client, sent, None, gate).delta
         random = generator(5, 0, client, "quantize")

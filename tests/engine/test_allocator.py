@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from undrift import Simulation, make
-from undrift.engine.worker import device
+from undrift.engine.worker import job
 from undrift.engine.worker.device import VARIABLE, keep_memory, wants_memory
 from undrift.testing import Clinic
 
@@ -28,7 +28,7 @@ def test_the_variable_decides_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_worker_asks_for_it_when_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     calls: list[int] = []
-    monkeypatch.setattr(device, "keep_memory", lambda: calls.append(1))
+    monkeypatch.setattr(job, "keep_memory", lambda: calls.append(1))
     for keep in (True, False):
         simulation = Simulation(make("fedavg"), Clinic(), keep_memory=keep)
         assert len(calls) == (not keep)  # nothing happens before a worker is needed

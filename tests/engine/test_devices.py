@@ -12,8 +12,8 @@ from undrift.blocks import lap_d
 from undrift.engine.worker import device as engine_device
 from undrift.engine.worker.device import (
     Memory,
-    WorkerPlace,
     check_name,
+    check_share,
     kind_of,
     memory,
     peak_memory,
@@ -110,13 +110,13 @@ def test_shares_and_devices_that_work() -> None:
     for workers, share, there in ((3, 0.3333, 1), (4, 0.5, 2), (2, 1.0, 2), (5, 0.0, 0)):
         check_shares("Pool", workers, share, there)
     for name, share in (("cpu", 0.0), ("mps", 0.0), ("cuda", 0.5)):
-        WorkerPlace(device=name).check_share(share)
+        check_share(name, share)
     with pytest.raises(ValueError, match=r"device cuda:1: Ray gives .*; write device cuda .* CUDA_VISIBLE_DEVICES=1"):
-        WorkerPlace(device="cuda:1").check_share(None)
+        check_share("cuda:1", None)
     with pytest.raises(ValueError, match=r"device cuda: the workers have no GPU; give each a share, gpus=0.5"):
-        WorkerPlace(device="cuda").check_share(0.0)
+        check_share("cuda", 0.0)
     with pytest.raises(ValueError, match=r"gpus=0.5: the run is on device cpu, .*; set device to cuda, or leave"):
-        WorkerPlace(device="cpu").check_share(0.5)
+        check_share("cpu", 0.5)
 
 
 def test_deterministic_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

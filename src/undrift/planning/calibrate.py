@@ -21,7 +21,6 @@ from undrift.core.model.flat_model import Vector, bind, layout_of
 from undrift.core.records.exact_sum import ExactSum
 from undrift.core.records.types import Broadcast, ClientState, Local, Upload
 from undrift.core.server import step as server
-from undrift.core.server.gate import Gate
 from undrift.core.server.total import Total
 from undrift.core.tasks.tensor_task import TensorTask
 from undrift.engine.round.backend import Backend
@@ -221,14 +220,14 @@ def _lists() -> Callable[[], object]:
     """What the server does for the clients of a round besides sums: their records, and their part of a reply."""
     job, clients = perceptron_job(8, 1, 1), range(_CLIENTS)
     broadcast = server.send(job.algorithm, server.open_run(job.algorithm, bind(job.task.model())), job.setting)
-    whole = Gate(job.algorithm, job.local, broadcast, clients, None).total()
+    whole = job.gate(broadcast, clients, _CLIENTS).total()
     partial = Partial(whole, [Visit(client, 7, 1.0, 0.1, 7.0, 0.1, 3) for client in clients])
     partial.total.add(_upload(broadcast, torch.zeros_like(broadcast.params)))
     partial.total.clients = list(clients)
 
     def lists() -> None:
         tensors, summary = partial.flatten()
-        gate = Gate(job.algorithm, job.local, broadcast, clients, None)
+        gate = job.gate(broadcast, clients, _CLIENTS)
         part = Partial(gate.total()).restore(tensors, summary, len(broadcast.params))
         gate.merge(part.total, gate.total())
         Record(0, tuple(sorted(part.visits, key=lambda visit: visit.client)), ()).row(0.01)

@@ -26,6 +26,7 @@ from undrift.engine.flower.server.roster import Roster
 from undrift.engine.flower.server.tally import Tally
 from undrift.engine.round.arguments import whole_number
 from undrift.engine.round.backend import DiskBackend
+from undrift.engine.worker.device import check_share
 from undrift.engine.worker.job import Job, VersionGroup
 from undrift.engine.worker.partial_sum import Partial
 from undrift.engine.worker.worker_plan import check_shares
@@ -79,14 +80,10 @@ class FlowerBackend(DiskBackend):
             raise ValueError(
                 f"FlowerBackend: seed must fit into 64 bits to be sent in Flower's messages, got {job.seed}"
             )
-        job.check_share(self.gpus, "FlowerBackend: ")
+        check_share(job.device, self.gpus, "FlowerBackend: ")
         super().open(job)
 
-    def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
-        """Send the orders of a round to the nodes and sum the replies."""
-        return self.collect_groups([VersionGroup(broadcast, clients)], accepted, len(clients))[0]
-
-    def collect_groups(self, groups: Sequence[VersionGroup], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
+    def collect(self, groups: Sequence[VersionGroup], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
         """Send the orders of all groups to the nodes and sum the replies of each."""
         result: list[Partial] = self._request(_Request(groups, accepted, self._round, cohort))
         return result

@@ -22,7 +22,7 @@ from undrift.engine.ray_backend.start import count_nodes, first_line, put
 from undrift.engine.ray_backend.tree import Tree
 from undrift.engine.round.arguments import whole_number
 from undrift.engine.round.backend import DiskBackend
-from undrift.engine.worker.device import kind_of
+from undrift.engine.worker.device import check_share, kind_of
 from undrift.engine.worker.job import Job, Score, VersionGroup
 from undrift.engine.worker.partial_sum import Partial, Visit
 from undrift.util.steps import warn
@@ -167,7 +167,7 @@ class RayBackend(DiskBackend):
 
     def open(self, job: Job) -> None:
         """Accept the job, if the workers can train on its device."""
-        job.check_share(None if self._given is None else self._given.gpus, "RayBackend: ")
+        check_share(job.device, None if self._given is None else self._given.gpus, "RayBackend: ")
         super().open(job)
 
     @property
@@ -187,27 +187,14 @@ class RayBackend(DiskBackend):
         self._sent = None
         super().close()
 
-    def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
-        """Give each idle worker a chunk of clients until all are done, and add the replies as they arrive."""
-        return self.collect_groups([VersionGroup(broadcast, clients)], accepted, len(clients))[0]
-
-    def collect_groups(self, groups: Sequence[VersionGroup], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
-        """Train the clients of all groups at once, each chunk from its own model."""
+    def collect(self, groups: Sequence[VersionGroup], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
+        """Give each idle worker a chunk of one group until all are done, and add the replies as they arrive."""
         job, packed = self.job, not self.pool.here
         sums: dict[int, tuple[Gate, Partial, VersionGroup]] = {}
         work, wholes = list[_Work](), list[Partial]()
         for group in groups:
             sent, clients, timing = group
-            gate = Gate(
-                job.algorithm,
-                job.local,
-                sent,
-                clients,
-                job.bound,
-                cohort=cohort,
-                seed=timing.seed(job.seed),
-                late=timing.age,
-            )
+            gate = job.gate(sent, clients, cohort, timing)
             wholes.append(Partial(gate.total(), rejections=gate.rejections))
             sums |= dict.fromkeys(clients, (gate, wholes[-1], group))
             work.append(_Work(wire.flatten(sent), clients, (cohort, packed, timing)))

@@ -77,7 +77,7 @@ class _Actor:
     ) -> tuple[list[int], tuple[Arrays, str]]:
         """Add replies of other workers about these clients to one reply."""
         worker = self._open(request)
-        gate = worker.gate(self._read(sent), request.clients, cohort, timing)
+        gate = worker.job.gate(self._read(sent), request.clients, cohort, timing)
         whole = Partial(gate.total(), rejections=gate.rejections)
         for tensors, summary in replies:
             whole.take(gate, as_tensors(tensors), summary, worker.model.layout.size, packed)

@@ -23,21 +23,12 @@ class Backend(Protocol):
     def open(self, job: Job) -> None:
         """Accept the job; the simulation calls this once. Raises if this backend cannot run the job."""
 
-    def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
-        """Train the clients of a round and sum their uploads.
+    def collect(self, groups: Sequence[VersionGroup], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
+        """Train clients and sum the uploads of each group.
 
         Args:
-            broadcast: what the server sent.
-            clients: the clients of the round.
+            groups: the clients by the model that they start from; no client is in two of them.
             accepted: for each client with state, the last round in which its upload was accepted.
-        """
-
-    def collect_groups(self, groups: Sequence[VersionGroup], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
-        """Train clients that start from several models and sum the uploads of each group.
-
-        Args:
-            groups: the clients by model; no client is in two of them.
-            accepted: as for `collect`.
             cohort: how many uploads the server adds up in all.
         """
 
@@ -81,12 +72,8 @@ class InProcess:
             )
         self._job = accept_job("InProcess", self._job, job)
 
-    def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
-        """Train the clients one after the other."""
-        return self.worker.serve(broadcast, clients, accepted, len(clients))
-
-    def collect_groups(self, groups: Sequence[VersionGroup], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
-        """Train the clients of one group after the other."""
+    def collect(self, groups: Sequence[VersionGroup], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
+        """Train one client after the other."""
         return [self.worker.serve(sent, clients, accepted, cohort, timing) for sent, clients, timing in groups]
 
     def losses(

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from undrift.core.records.rejection import Reason, Rejection
 from undrift.core.records.types import Broadcast
-from undrift.core.server.gate import Gate
 from undrift.engine.worker.partial_sum import Partial
 from undrift.engine.worker.secure_partial import from_vector, to_vector, vector_sizes
 from undrift.engine.worker.worker import Worker
@@ -35,7 +34,7 @@ def collect_secure(
         secure: the settings.
     """
     job, cohort = worker.job, len(clients)
-    gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound, cohort=cohort, seed=job.seed)
+    gate = job.gate(broadcast, clients, cohort)
     terms = Terms(secure, f"round {broadcast.round}")
     server = Collector(terms, sum(vector_sizes(gate.total(), broadcast).values()))
     failed = Partial(gate.total())

@@ -326,7 +326,7 @@ class Simulation:
             return StepUploads(partial, [(broadcast, partial.total)], sent, visits, tasks=ended)
 
         def train(groups: Sequence[VersionGroup], known: Mapping[int, int]) -> Sequence[Partial]:
-            return self._backend.collect_groups(groups, known, len(plan.arrived))
+            return self._backend.collect(groups, known, len(plan.arrived))
 
         out = collect_uploads(plan, state, broadcast, self.job.algorithm, self.local, self._visits, train)
         whole = out.partial
@@ -342,7 +342,7 @@ class Simulation:
 
             partial = collect_secure(self.worker, broadcast, clients, accepted, self.secure)
         else:
-            partial = self._backend.collect(broadcast, clients, accepted)
+            partial = self._backend.collect([VersionGroup(broadcast, clients)], accepted, len(clients))[0]
         check_failures(len(partial.visits), partial.rejections, partial.absent, self.failures, partial.cause)
         return partial
 

@@ -11,13 +11,11 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
 
-from undrift.core.records.place import Place, place_of
 from undrift.util.system import Memory, host_memory, resident_peak
 
 MODULE = "UNDRIFT_DEVICE_MODULE"
@@ -37,55 +35,6 @@ LARGEST = 32 << 20
 _TRIM, _MAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
 
 _keeping = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerPlace:
-    """Where a worker trains, and how it uses the device and its process; a `Job` has these fields.
-
-    Args:
-        device: the device, as "cuda" or "cuda:1"; with Ray, a worker's "cuda" is the GPU that Ray gives it.
-        resident: the largest share of the device's free memory for a copy of the task's data: see `Place`.
-        deterministic: choose deterministic kernels: see `use_deterministic`.
-        keep_memory: keep the memory that is freed: see `keep_memory`.
-    """
-
-    device: str = "cpu"
-    resident: float = 0.5
-    deterministic: bool = False
-    keep_memory: bool = True
-
-    def open(self) -> Place:
-        """Prepare this process for a worker and return the device as a place to train."""
-        if self.deterministic:
-            use_deterministic()
-        if wants_memory(self.keep_memory):
-            keep_memory()
-        plug_in()
-        return place_of(self.device, self.resident)
-
-    def check_share(self, gpus: float | None, where: str = "") -> None:
-        """Raise if workers that Ray places cannot train on this device with their share of a GPU.
-
-        Args:
-            gpus: each worker's share of a GPU, 0 for none; None gives it one if the device is a GPU.
-            where: the beginning of an error's message, such as "Pool: ".
-        """
-        kind, _, number = self.device.partition(":")
-        if kind == "cuda" and number:
-            raise ValueError(
-                f"{where}device {self.device}: Ray gives every worker its GPU; write device cuda and start with "
-                f"CUDA_VISIBLE_DEVICES={number}"
-            )
-        if kind == "cuda" and gpus == 0:
-            raise ValueError(
-                f"{where}device cuda: the workers have no GPU; give each a share, gpus=0.5 for two workers on one"
-            )
-        if kind != "cuda" and gpus:
-            raise ValueError(
-                f"{where}gpus={gpus:g}: the run is on device {self.device}, so that its workers would occupy GPUs "
-                "without using them; set device to cuda, or leave gpus out"
-            )
 
 
 class KnownDevice(NamedTuple):
@@ -132,6 +81,31 @@ def check_name(device: str) -> str:
     if not re.fullmatch(r"[a-z][a-z_0-9]*(:\d{1,3})?", device) or kind_of(device) in ("meta", "gpu"):
         raise ValueError(f"device: no device is named {device!r}; write {', '.join(NAMES)}")
     return device
+
+
+def check_share(device: str, gpus: float | None, where: str = "") -> None:
+    """Raise if workers that Ray places cannot train on a device with their share of a GPU.
+
+    Args:
+        device: its name.
+        gpus: each worker's share of a GPU, 0 for none; None gives it one if the device is a GPU.
+        where: the beginning of an error's message, such as "Pool: ".
+    """
+    kind, _, number = device.partition(":")
+    if kind == "cuda" and number:
+        raise ValueError(
+            f"{where}device {device}: Ray gives every worker its GPU; write device cuda and start with "
+            f"CUDA_VISIBLE_DEVICES={number}"
+        )
+    if kind == "cuda" and gpus == 0:
+        raise ValueError(
+            f"{where}device cuda: the workers have no GPU; give each a share, gpus=0.5 for two workers on one"
+        )
+    if kind != "cuda" and gpus:
+        raise ValueError(
+            f"{where}gpus={gpus:g}: the run is on device {device}, so that its workers would occupy GPUs without "
+            "using them; set device to cuda, or leave gpus out"
+        )
 
 
 def resolve(device: str = "auto") -> str:

@@ -12,9 +12,11 @@ from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.view import Setting
 from undrift.core.model.flat_model import layout_of
 from undrift.core.model.random import derive
+from undrift.core.records.place import Place, place_of
 from undrift.core.records.types import Broadcast, Local
+from undrift.core.server.gate import Gate
 from undrift.core.tasks.task import Task
-from undrift.engine.worker.device import WorkerPlace
+from undrift.engine.worker.device import keep_memory, plug_in, use_deterministic, wants_memory
 
 Score = Callable[[Task, nn.Module, int], float]
 """The score of a client's model, from the task, the model and the client; other processes must be able to import it."""
@@ -57,8 +59,8 @@ class VersionGroup(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Job(WorkerPlace):
-    """What all workers of a run share, with the place of each: see `WorkerPlace` for its arguments.
+class Job:
+    """What all workers of a run share.
 
     Args:
         algorithm: the method.
@@ -67,6 +69,10 @@ class Job(WorkerPlace):
         seed: fixes everything random.
         bound: largest norm of a client's displacement; None allows any that can be summed exactly.
         depth: how many rounds back the server's checkpoints reach; clients' states on disk are kept for as long.
+        device: where a worker trains, as "cuda" or "cuda:1"; with Ray, its "cuda" is the GPU that Ray gives it.
+        resident: the largest share of the device's free memory for a copy of the task's data: see `Place`.
+        deterministic: choose deterministic kernels: see `use_deterministic`.
+        keep_memory: keep the memory that is freed: see `undrift.engine.worker.device.keep_memory`.
     """
 
     algorithm: Algorithm
@@ -75,6 +81,10 @@ class Job(WorkerPlace):
     seed: int = 0
     bound: float | None = None
     depth: int = 0
+    device: str = "cpu"
+    resident: float = 0.5
+    deterministic: bool = False
+    keep_memory: bool = True
 
     @cached_property
     def setting(self) -> Setting:
@@ -83,3 +93,26 @@ class Job(WorkerPlace):
 
     def __post_init__(self) -> None:
         check_together(self.algorithm, self.local, self.task)
+
+    def gate(self, broadcast: Broadcast, clients: Sequence[int], cohort: int, timing: Timing = NOW) -> Gate:
+        """The gate of some clients of a round.
+
+        Args:
+            broadcast: what the server sent.
+            clients: the clients.
+            cohort: how many clients take part in the round in all.
+            timing: when their uploads arrive, if not in the round of the broadcast.
+        """
+        seed = timing.seed(self.seed)
+        return Gate(
+            self.algorithm, self.local, broadcast, clients, self.bound, cohort=cohort, seed=seed, late=timing.age
+        )
+
+    def open(self) -> Place:
+        """Prepare this process for a worker and return the device as a place to train."""
+        if self.deterministic:
+            use_deterministic()
+        if wants_memory(self.keep_memory):
+            keep_memory()
+        plug_in()
+        return place_of(self.device, self.resident)

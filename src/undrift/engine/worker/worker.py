@@ -82,7 +82,7 @@ class Worker:
             cohort: how many clients take part in the round in all.
             timing: when their uploads arrive, if not in the round of the broadcast.
         """
-        gate = self.gate(broadcast, clients, cohort, timing)
+        gate = self.job.gate(broadcast, clients, cohort, timing)
         partial = Partial(gate.total())
         for trained in self._train_all(broadcast, clients, accepted, gate, timing):
             partial.admit(trained, gate, self.place)
@@ -101,7 +101,7 @@ class Worker:
             accepted: for each client with state, the last round in which its upload was accepted.
             cohort: how many clients take part in the round in all.
         """
-        gate = self.gate(broadcast, clients, cohort)
+        gate = self.job.gate(broadcast, clients, cohort)
         for trained in self._train_all(broadcast, clients, accepted, gate):
             partial = Partial(gate.total())
             partial.admit(trained, gate, self.place)
@@ -111,11 +111,6 @@ class Worker:
         rest = Partial(gate.total(), rejections=gate.rejections, cause=self.failure)
         self.failure = None
         yield rest
-
-    def gate(self, broadcast: Broadcast, clients: Sequence[int], cohort: int, timing: Timing = NOW) -> Gate:
-        """The gate of some clients of a round."""
-        job, seed = self.job, timing.seed(self.job.seed)
-        return Gate(job.algorithm, job.local, broadcast, clients, job.bound, cohort=cohort, seed=seed, late=timing.age)
 
     def _train_all(
         self,

@@ -11,7 +11,7 @@ from uuid import uuid4
 from pydantic import AfterValidator, Field, field_validator
 
 from undrift.engine.stores.object_store import check_url, is_url, local_folder
-from undrift.engine.worker.device import WorkerPlace, check_name, kind_of, resolve, title
+from undrift.engine.worker.device import check_name, check_share, kind_of, resolve, title
 from undrift.engine.worker.job import Job
 from undrift.engine.worker.worker_plan import Plan, Probe, choose_workers
 from undrift.runs.settings.schema import ConfigError, Strict
@@ -66,7 +66,7 @@ def resolve_engine(engine: EngineConfig) -> EngineConfig:
         if engine.name == "local" and engine.gpus is not None:
             raise ValueError(f"gpus={engine.gpus:g}: the local engine has one worker on one device; set name to ray")
         if engine.name != "local":
-            WorkerPlace(device=device).check_share(engine.gpus)
+            check_share(device, engine.gpus)
         if engine.states is not None:
             _check_states(engine.states, engine.name)
     except ValueError as error:

@@ -355,7 +355,7 @@ def _read_broadcast(worker: Worker, order: Order, message: Message) -> Broadcast
 def _train_alone(worker: Worker, broadcast: Broadcast, order: Order) -> tuple[dict[str, Tensor], str]:
     """Train one client: its upload is smaller than a sum, and the server validates it itself."""
     (client,) = order.clients
-    gate = worker.gate(broadcast, order.clients, order.cohort, order.timing)
+    gate = worker.job.gate(broadcast, order.clients, order.cohort, order.timing)
     partial = Partial(gate.total(), rejections=gate.rejections)
     trained = worker.train_client(client, broadcast, order.accepted.get(client), gate, order.timing)
     worker.failure = None  # the reason is in the rejection
