@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from undrift import Local, Simulation
-from undrift.engine.round.lineage import Lineage
+from undrift.engine.stores.lineage import Lineage
 from undrift.testing import blobs, fingerprint
 
 LOCAL = Local(lr=0.05, batch_size=4)

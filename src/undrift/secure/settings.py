@@ -83,3 +83,32 @@ def why_not_secure(algorithm: Algorithm, local: Local, model: Bound | None = Non
             "or use a model without batch normalisation"
         )
     return ""
+
+
+def check_secure(
+    secure: Secure | None, algorithm: Algorithm, local: Local, model: Bound, fixed: int | None, backend: str = ""
+) -> None:
+    """Raise if a simulation cannot sum uploads securely, or if the method's noise needs it and it does not.
+
+    Args:
+        secure: the settings; None has no secure sum.
+        algorithm: the method.
+        local: the settings all clients share.
+        model: the task's model.
+        fixed: how many clients take part in every round; None if their number varies.
+        backend: what adds uploads outside of this process; "" if nothing does.
+    """
+    if secure is not None:
+        why = why_not_secure(algorithm, local, model)
+        if fixed and fixed < secure.least:
+            why = f"a cohort of {fixed}, and a sum of fewer than {secure.least} is not unmasked"
+        if backend:
+            why = f"{backend} adds uploads where they are trained; leave backend out, so that each client is a party"
+        if why:
+            raise ValueError(f"secure: {why}")
+    least = algorithm.release.least
+    if least and (secure is None or secure.least < least):
+        raise ValueError(
+            f"release={algorithm.release!r}: without a secure sum of {least} clients or more the server sees the "
+            f"noise of fewer; set secure = Secure(least={least}), or take private-sum, whose noise the server adds"
+        )

@@ -20,6 +20,7 @@ from undrift.core.records.place import Place, place_of
 from undrift.core.records.report import Reported
 from undrift.core.records.types import Broadcast, Local, ServerState
 from undrift.core.server import step as server
+from undrift.core.server.state_form import StateForm
 from undrift.core.server.total import Total
 from undrift.core.tasks.durations import Clock, Durations
 from undrift.core.tasks.participation import Participation, Trace, Weights
@@ -36,20 +37,18 @@ from undrift.engine.round.arrivals import StepUploads, collect_uploads, outcomes
 from undrift.engine.round.backend import Backend, InProcess
 from undrift.engine.round.evaluate import Evaluate, Evaluator
 from undrift.engine.round.failures import Failures, check_failures, check_policy
-from undrift.engine.round.lineage import Lineage
 from undrift.engine.round.quarantine import Quarantine, QuarantineList
 from undrift.engine.round.record import Record
 from undrift.engine.round.scheduler import Scheduler, StepPlan
-from undrift.engine.round.secure_check import check_secure
-from undrift.engine.round.state_form import StateForm
 from undrift.engine.round.threads import choose_threads, use_threads
+from undrift.engine.stores.lineage import Lineage
 from undrift.engine.worker.device import resolve
 from undrift.engine.worker.job import Job, Score, VersionGroup
 from undrift.engine.worker.partial_sum import Partial
 from undrift.engine.worker.worker import Worker
 from undrift.privacy.examples import ExampleReleases, check_examples, example_statement
 from undrift.privacy.statement import Statement, statement
-from undrift.secure.settings import Secure, read_secure
+from undrift.secure.settings import Secure, check_secure, read_secure
 from undrift.util.display.html import short_text
 from undrift.util.display.progress import Progress
 from undrift.util.steps import tell
@@ -142,8 +141,11 @@ class Simulation:
         check_examples(algorithm, self.local, self.task.model())
         self.scheduler  # noqa: B018  raises if it cannot work
         self._backend: Backend = InProcess() if self.backend is None else self.backend
-        self.secure = read_secure(self.secure)
-        check_secure(self.secure, self._backend, self.job, self.participation.fixed)
+        secure = self.secure = read_secure(self.secure)
+        if secure is not None or algorithm.release.least:
+            elsewhere = "" if isinstance(self._backend, InProcess) else type(self._backend).__name__
+            model, fixed = bind(self.task.model()), self.participation.fixed
+            check_secure(secure, algorithm, self.local, model, fixed, elsewhere)
         self._backend.open(self.job)
 
     def __repr__(self) -> str:
@@ -251,7 +253,7 @@ class Simulation:
         Args:
             state: the state before it.
             clients: the clients of the round; None selects them.
-            trace: the round's row of a trace of arrivals, which says who took part: see `arrival_row`; None plans it.
+            trace: the round's row of a trace of arrivals, which has the clients: see `arrival_row`; None plans it.
         """
         with use_threads(self._threads):
             return self._round(state, clients, trace)
