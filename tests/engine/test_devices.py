@@ -24,7 +24,8 @@ from undrift.engine.worker.device import (
     use_deterministic,
 )
 from undrift.engine.worker.job import Job
-from undrift.engine.worker.worker_plan import check_shares, choose_workers, probe_visit
+from undrift.engine.worker.measure import probe_visit
+from undrift.engine.worker.worker_plan import check_shares, choose_workers
 from undrift.testing import Clinic, fingerprint
 from undrift.testing.rounds import LOCAL
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from undrift.engine.worker.worker_plan import Plan, Probe, plan_workers
+from undrift.engine.worker.measure import Probe
+from undrift.engine.worker.worker_plan import Plan, plan_workers
 
 GB = 1_000_000_000
 TABLE = [

@@ -10,7 +10,7 @@ from undrift.algorithms import make
 from undrift.blocks import Scaffold
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.records.types import Local
-from undrift.engine.worker.worker_plan import Probe
+from undrift.engine.worker.measure import Probe
 from undrift.planning.bottlenecks import Limits, plan_rows, pressures, this_machine, verdict
 from undrift.planning.from_run import with_probe
 from undrift.planning.machine import DEFAULTS, Constants, EngineConstants, load_constants, save_constants

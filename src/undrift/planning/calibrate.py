@@ -28,8 +28,8 @@ from undrift.engine.round.record import Record
 from undrift.engine.round.simulation import Simulation
 from undrift.engine.stores.store import DiskStore
 from undrift.engine.worker.job import Job
+from undrift.engine.worker.measure import seconds_in_turns, visit_call
 from undrift.engine.worker.partial_sum import Partial, Visit
-from undrift.engine.worker.worker import Worker
 from undrift.models import MLP
 from undrift.planning.machine import DEFAULTS, Constants, EngineConstants
 from undrift.util.steps import tell
@@ -53,18 +53,13 @@ Calls = dict[str, Callable[[], object]]
 
 
 def least_seconds(calls: Calls, repeats: int = 5) -> dict[str, float]:
-    """The least processor seconds of each call; the calls take turns, so that a busy moment disturbs all of them.
+    """The least processor seconds of each call.
 
     Args:
         calls: what is timed, by name.
         repeats: how often, after a first call that warms up.
     """
-    taken: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(repeats + 1):
-        for name, call in calls.items():
-            begun = time.process_time()
-            call()
-            taken[name] += [time.process_time() - begun] * (turn > 0)
+    taken = seconds_in_turns(calls, repeats, clock=time.process_time)
     return {name: min(seconds) for name, seconds in taken.items()}
 
 
@@ -92,18 +87,6 @@ def perceptron_job(width: int, steps: int, batch: int) -> Job:
     targets = torch.randint(10, (steps * batch,), generator=draw)
     task = TensorTask(lambda: MLP(32, 10, width, 2), inputs, targets, [torch.arange(steps * batch)] * _VISITS)
     return Job(make("fedavg"), task, Local(lr=0.01, batch_size=batch))
-
-
-def training_call(job: Job, clients: int) -> Callable[[], object]:
-    """A call that trains some clients and sums their uploads.
-
-    Args:
-        job: the method and the task.
-        clients: how many, from number 0 on.
-    """
-    state, worker = server.open_run(job.algorithm, bind(job.task.model())), Worker(job)
-    broadcast = server.send(job.algorithm, state, job.setting)
-    return lambda: worker.serve(broadcast, list(range(clients)), {}, clients)
 
 
 def measure(repeats: int = 10, width: int = WIDTH) -> Constants:
@@ -170,11 +153,12 @@ def _positive(values: Mapping[str, float]) -> dict[str, float]:
 
 def _visits(width: int) -> Calls:
     """Visits that differ in one size each: clients, steps, examples of a batch, parameters."""
-    calls = {"tiny 1 1": training_call(perceptron_job(8, 1, 1), 1)}
-    calls |= {f"tiny {_VISITS} {steps}": training_call(perceptron_job(8, steps, 1), _VISITS) for steps in (1, _STEPS)}
+    calls: Calls = {"tiny 1 1": visit_call(perceptron_job(8, 1, 1), [0])}
+    for steps in (1, _STEPS):
+        calls[f"tiny {_VISITS} {steps}"] = visit_call(perceptron_job(8, steps, 1), range(_VISITS))
     wide = ((1, 1, _FEW), (_VISITS, 1, _FEW), (1, _STEPS, _FEW), (1, _STEPS, _MORE))
     for clients, steps, batch in wide:
-        calls[f"wide {clients} {steps} {batch}"] = training_call(perceptron_job(width, steps, batch), clients)
+        calls[f"wide {clients} {steps} {batch}"] = visit_call(perceptron_job(width, steps, batch), range(clients))
     return calls
 
 
@@ -385,7 +369,7 @@ def measure_engines(constants: Constants, rounds: int = 5) -> Constants:
         rounds: how many rounds of each kind are measured.
     """
     with one_thread():
-        empty = training_call(Job(make("fedavg"), EmptyTask(SMALL, 1), Local()), 1)
+        empty = visit_call(Job(make("fedavg"), EmptyTask(SMALL, 1), Local()), [0])
         visit = least_seconds({"": empty})[""]  # a reply of one client with an empty step, without packing
     for name, measure_engine in (("ray", _ray), ("flower", _flower)):
         tell("measuring %s", name)

@@ -8,7 +8,7 @@ from typing import Any
 from undrift.core.model.flat_model import layout_of
 from undrift.engine.worker.device import kind_of, resolve
 from undrift.engine.worker.job import Job
-from undrift.engine.worker.worker_plan import Probe, probe_visit
+from undrift.engine.worker.measure import Probe, probe_visit
 from undrift.planning.calibrate import one_thread
 from undrift.planning.machine import DEFAULTS, Constants
 from undrift.planning.round_cost import CostModel, MethodSize, RoundSize, method_size

@@ -12,18 +12,16 @@ from time import perf_counter
 import torch
 
 from undrift.algorithms import ALGORITHMS, make
-from undrift.core.model.flat_model import bind
 from undrift.core.model.random import generator
 from undrift.core.records.place import place_of
 from undrift.core.records.types import Local
-from undrift.core.server.step import open_run, send
 from undrift.core.server.wire import fingerprint
 from undrift.core.tasks.tensor_task import TensorTask
 from undrift.engine.round.simulation import Simulation
-from undrift.engine.worker.device import resolve, synchronize, title, use_deterministic
+from undrift.engine.worker.device import resolve, title, use_deterministic
 from undrift.engine.worker.job import Job
-from undrift.engine.worker.worker import Worker
-from undrift.engine.worker.worker_plan import Plan, Probe, choose_workers
+from undrift.engine.worker.measure import Probe, seconds_in_turns, visit_call
+from undrift.engine.worker.worker_plan import Plan, choose_workers
 from undrift.models import SmallCNN
 from undrift.testing.rounds import LOCAL
 from undrift.testing.tasks import clinic
@@ -42,13 +40,9 @@ def step_ratios(device: str, repetitions: int = 5) -> dict[str, float]:
         device: the device's name.
         repetitions: how many times each is measured, in turn.
     """
-    runs = {name: _visit(small_job(device, name)) for name in ("fedavg", "fedsam", "specgrad")}
-    runs |= {"bare": _bare(device), "cpu": _visit(small_job("cpu"))}
-    taken: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(repetitions + 1):
-        for name, run in runs.items():
-            seconds = _seconds(run, "cpu" if name == "cpu" else device)
-            taken[name] += [seconds] * (turn > 0)  # the first one warms up
+    calls: dict[str, Callable[[], object]] = {"bare": _bare(device), "cpu": visit_call(small_job("cpu"), [0])}
+    calls |= {name: visit_call(small_job(device, name), [0]) for name in ("fedavg", "fedsam", "specgrad")}
+    taken = seconds_in_turns(calls, repetitions, device=device)
     pairs = {
         "visit_over_bare": ("fedavg", "bare"),
         "fedsam_over_fedavg": ("fedsam", "fedavg"),
@@ -80,7 +74,9 @@ def engine_ratios(job: Job, plan: Plan, rounds: int = 3) -> dict[str, float]:
         for backend in (RayBackend(pool), None):
             with simulate(backend=backend) as simulation:
                 state = simulation.run(1)
-                taken.append(_seconds(partial(simulation.run, rounds, state), job.device))
+                begun = perf_counter()
+                simulation.run(rounds, state)
+                taken.append(perf_counter() - begun)
     return {"ray_over_local": taken[0] / taken[1]}
 
 
@@ -98,12 +94,6 @@ def small_job(device: str, method: str = "fedavg") -> Job:
     return Job(make(method), task, Local(lr=0.01), device=device)
 
 
-def _visit(job: Job) -> Callable[[], object]:
-    """A client's visit, from the broadcast to the sum."""
-    broadcast = send(job.algorithm, open_run(job.algorithm, bind(job.task.model())), job.setting)
-    return partial(Worker(job).serve, broadcast, [0], {}, 1)
-
-
 def _bare(device: str) -> Callable[[], None]:
     """The same epoch of SGD, as one would write it without a library."""
     job, place = small_job(device), place_of(device)
@@ -118,15 +108,6 @@ def _bare(device: str) -> Callable[[], None]:
             optimizer.step()
 
     return epoch
-
-
-def _seconds(run: Callable[[], object], device: str) -> float:
-    """How long something takes on a device."""
-    synchronize(device)
-    begun = perf_counter()
-    run()
-    synchronize(device)
-    return perf_counter() - begun
 
 
 @dataclass(frozen=True)

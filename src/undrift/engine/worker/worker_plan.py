@@ -1,45 +1,16 @@
 """How many workers share a machine's devices, from one visit's measured memory and time."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import floor
-from time import perf_counter
 
-import torch
-
-from undrift.core.client.visit import ClientError
-from undrift.core.model.flat_model import bind
-from undrift.core.server.step import open_run, send
-from undrift.engine.worker.device import devices, kind_of, memory, peak_memory, synchronize
+from undrift.engine.worker.device import devices, kind_of, memory
 from undrift.engine.worker.job import Job
-from undrift.engine.worker.worker import Worker
-from undrift.util.steps import tell
+from undrift.engine.worker.measure import Probe, probe_visit
 
 _SHARE = 0.9  # of the free memory; allocators cannot use all of it
 _CONTEXT = {"cuda": 500_000_000, "cpu": 400_000_000}  # bytes of a process itself: driver's context; Python with torch
 _WORTH = 0.05  # seconds of training in a round below which a further worker costs more than it saves
 _MOST = 8  # workers on one device: beyond, they wait for each other
-
-
-@dataclass(frozen=True)
-class Probe:
-    """One visit, measured.
-
-    Args:
-        device: the device of the visit.
-        client: the client, the one with the most examples.
-        steps: how many local steps were taken.
-        seconds: how long the whole visit would take, from the seconds of these steps.
-        bytes: the most memory that model, data and training took; None if the device does not report it.
-        taken: how long these steps took, with all else that belongs to a visit.
-    """
-
-    device: str
-    client: int
-    steps: int
-    seconds: float
-    bytes: int | None
-    taken: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -146,43 +117,6 @@ def _share(kind: str, each: int) -> float:
 def _gb(count: int | None) -> str:
     """Bytes in GB."""
     return f"{(count or 0) / 1e9:.1f}"
-
-
-_SEARCHED = 1000  # clients among which the one with the most examples is found
-_STEPS = 8  # local steps that are measured at most
-
-
-def probe_visit(job: Job, steps: int = _STEPS, clock: Callable[[], float] = perf_counter) -> Probe:
-    """Train the client with the most examples for a few steps on the job's device; measure its memory and time.
-
-    The first visit warms up, the second is measured; neither is kept.
-
-    Args:
-        job: the method, the task and the device.
-        steps: how many local steps to take at most.
-        clock: gives the seconds; that of the processor's time is not disturbed by other programs.
-    """
-    task, local = job.task, job.local
-    client = max(range(min(task.population, _SEARCHED)), key=task.examples)
-    whole = max(local.step_count(task.examples(client), client, 0, job.seed), 1)
-    taken = min(whole, steps)
-    short = replace(job, local=replace(local, steps=taken, deadline=None, speed=None), depth=0)
-    tell("measuring a visit on %s", job.device)
-    with torch.random.fork_rng(devices=[]), peak_memory(job.device) as peak:
-        worker = Worker(short)
-        broadcast = send(job.algorithm, open_run(job.algorithm, bind(task.model())), job.setting)
-        for _ in range(2):
-            synchronize(job.device)
-            begun = clock()
-            partial = worker.serve(broadcast, [client], {}, 1)
-            synchronize(job.device)
-            seconds = clock() - begun
-        if not partial.visits:
-            raise ClientError(
-                f"device {job.device}: the training of a client could not be measured: {partial.rejections[0]}"
-            )
-        del worker
-    return Probe(job.device, client, taken, seconds * whole / taken, peak.bytes, seconds)
 
 
 def choose_workers(

@@ -13,7 +13,8 @@ from pydantic import AfterValidator, Field, field_validator
 from undrift.engine.stores.object_store import check_url, is_url, local_folder
 from undrift.engine.worker.device import check_name, check_share, kind_of, resolve, title
 from undrift.engine.worker.job import Job
-from undrift.engine.worker.worker_plan import Plan, Probe, choose_workers
+from undrift.engine.worker.measure import Probe
+from undrift.engine.worker.worker_plan import Plan, choose_workers
 from undrift.runs.settings.schema import ConfigError, Strict
 from undrift.util.storage.files import write
 
