@@ -106,13 +106,13 @@ def test_the_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_engines_from_rounds_by_hand() -> None:
     c, visit, length = DEFAULTS, 0.001, LARGE - SMALL
     small, many = Spent(1.0, 0.1, 0.2), Spent(0, 0.1 + 16 * 0.01, 0.2 + 16 * 0.02)
-    large = Spent(0, 0.1 + length * (2 * (c.merge + 1e-8) + c.touch + c.close + c.open_parameter), 0)
+    large = Spent(0, 0.1 + length * (2 * (c.merge + 1e-8) + c.touch + c.close), 0)
     more = Spent(0, large.server + 16 * (0.01 + length * (c.merge + 1e-8)), 0)
     ray = ray_constants(c, visit, small, many, large, more)
-    assert ray.latency == pytest.approx(1.0 - 0.1 - 0.1) and ray.round == pytest.approx(0.08)
+    assert ray.latency == pytest.approx(1.0 - 0.1 - 0.1)
     assert ray.server == pytest.approx(0.01 - c.client) and ray.worker == pytest.approx(0.019)
     assert ray.taken == pytest.approx(1e-8)
-    served = length * (c.touch + c.close + c.open_parameter + 2 * (c.merge + 4e-8))
+    served = length * (c.touch + c.close + 2 * (c.merge + 4e-8))
     flower = flower_constants(c, visit, small, Spent(0, 0.1 + served, 0.2))
     assert flower.taken == pytest.approx(4e-8)
     assert flower.server == pytest.approx(0.05 - c.client) and flower.worker == pytest.approx(0.099)

@@ -16,12 +16,11 @@ from undrift.planning.from_run import with_probe
 from undrift.planning.machine import DEFAULTS, Constants, EngineConstants, load_constants, save_constants
 from undrift.planning.round_cost import CostModel, MethodSize, RoundSize, method_size
 
-ONE = EngineConstants(latency=1, round=2, server=3, worker=4, taken=8)
+ONE = EngineConstants(latency=1, server=3, worker=4, taken=8)
 UNIT = Constants(
     visit=1,
     visit_parameter=2,
     open=3,
-    open_parameter=4,
     step=5,
     step_parameter=6,
     gradient=7,
@@ -67,7 +66,7 @@ def test_a_visit_by_hand() -> None:
 
 def test_a_round_in_one_process_by_hand() -> None:
     found = CostModel(SMALL, MethodSize(), UNIT).predict()
-    visits = 2 * CostModel(SMALL, MethodSize(), UNIT).visit_seconds() + 3 + 10 * 4
+    visits = 2 * CostModel(SMALL, MethodSize(), UNIT).visit_seconds() + 3
     closing = 10 * (8 + 12) + 2 * 14
     assert found.processor == {"workers": visits, "server": closing}
     assert found.seconds == visits + closing
@@ -79,11 +78,10 @@ def test_a_round_in_one_process_by_hand() -> None:
 def test_a_round_on_two_workers_by_hand(engine: str) -> None:
     size = replace(SMALL, engine=engine, workers=2, network=8.0)
     found = CostModel(size, MethodSize(), UNIT).predict()
-    opening = 3 + 10 * 4
-    workers = 2 * CostModel(size, MethodSize(), UNIT).visit_seconds() + 2 * opening + 2 * (4 + 10 * 10)
-    merging, closing = 2 * (3 + 10 * (11 + 8)), 10 * (8 + 12) + opening
+    workers = 2 * CostModel(size, MethodSize(), UNIT).visit_seconds() + 2 * 3 + 2 * (4 + 10 * 10)
+    merging, closing = 2 * (3 + 10 * (11 + 8)), 10 * (8 + 12) + 3
     assert found.processor["workers"] == workers
-    assert found.processor["server"] == 2 + merging + closing + 2 * 14
+    assert found.processor["server"] == merging + closing + 2 * 14
     traffic = 2 * 40 + 2 * 50  # two broadcasts out, two packed sums in
     assert found.parts["network"] == traffic
     assert found.seconds == pytest.approx(1 + workers / 2 + merging / 2 + closing + 2 * 14 + traffic)
@@ -180,7 +178,7 @@ def test_sizes_are_checked(values: dict[str, Any], message: str) -> None:
 @pytest.mark.quick
 def test_a_measured_visit_gives_the_step() -> None:
     """The rest of the visit is taken off; what remains is divided into an empty step and examples."""
-    fixed = 1 + 10 * 11 + 3 + 10 * 4
+    fixed = 1 + 10 * 11 + 3
     probe = Probe("cpu", 0, 2, 0.0, 777, fixed + 2 * 165.0)
     found = with_probe(SMALL, MethodSize(), probe, 3, UNIT)
     assert (found.step, found.example, found.activations) == (65, 50, 777)

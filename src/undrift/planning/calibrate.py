@@ -130,7 +130,6 @@ def _constants(t: Mapping[str, float], size: int, kept: int, disk: float) -> Con
         "step_parameter": each,
         "gradient": gradient,
         "open": t["tiny 1 1"] - visit,
-        "open_parameter": (t[f"wide 1 1 {_FEW}"] - wide) / size,
         "close": (t["close"] - t["add"]) / size,
         "gather": t["gather"] / (8 * min(size, _SORTED)),
         "client": t["lists"] / _CLIENTS,
@@ -416,7 +415,6 @@ def ray_constants(
     server, worker = (many.server - small.server) / others, (many.workers - small.workers) / others
     return _engine_constants(
         latency=small.clock - small.server - small.workers / _WORKERS,
-        round=small.server - _WORKERS * server,
         server=server - constants.client,
         worker=worker - visit,
         taken=((more.server - large.server) / others - server) / (LARGE - SMALL) - constants.merge,
@@ -441,7 +439,7 @@ def flower_constants(constants: Constants, visit: float, small: Spent, large: Sp
         large: a round of the large one.
     """
     c = constants
-    served = (large.server - small.server) / (LARGE - SMALL) - c.touch - c.close - c.open_parameter
+    served = (large.server - small.server) / (LARGE - SMALL) - c.touch - c.close
     return _engine_constants(
         latency=small.clock - small.server - small.workers / _WORKERS,
         server=small.server / _WORKERS - c.client,

@@ -70,7 +70,7 @@ def with_probe(
         constants: the machine's.
     """
     model, c = CostModel(size, replace(method, remembers=False), constants), constants
-    fixed = model.fixed_seconds() + model.opening_seconds()
+    fixed = model.fixed_seconds() + c.open
     step = max(probe.taken - fixed, 0.1 * probe.taken) / probe.steps / method.gradients
     empty = min(c.step + size.parameters * c.step_parameter, 0.5 * step)
     batch = min(examples, size.batch)

@@ -15,31 +15,28 @@ Seconds = Annotated[float, Field(ge=0)]
 
 
 class EngineConstants(Strict, extra="ignore"):
-    """What an engine adds to a round; constants that earlier versions stored are ignored.
+    """What an engine adds to a round.
 
     Args:
         latency: seconds on the clock of a round with a tiny model, beyond what is computed.
-        round: of the server for a round.
         server: of the server for each reply.
         worker: of a worker for each reply.
         taken: of the server per parameter and sum of a reply, beyond merging; on Flower with sending the model.
     """
 
     latency: Seconds = 0.0
-    round: Seconds = 0.0
     server: Seconds = 0.0
     worker: Seconds = 0.0
     taken: Seconds = 0.0
 
 
-class Constants(Strict):
-    """What the parts of a round cost on a machine.
+class Constants(Strict, extra="ignore"):
+    """What the parts of a round cost on a machine; constants that earlier versions stored are ignored.
 
     Args:
         visit: a visit.
         visit_parameter: a visit, per parameter: loading the model, the displacement, the gate.
         open: beginning and ending a worker's part of a round.
-        open_parameter: the same, per parameter: a new exact sum.
         step: a gradient and a step on an empty batch.
         step_parameter: the same, per parameter.
         gradient: a gradient, per parameter and example.
@@ -63,7 +60,6 @@ class Constants(Strict):
     visit: Seconds
     visit_parameter: Seconds
     open: Seconds
-    open_parameter: Seconds
     step: Seconds
     step_parameter: Seconds
     gradient: Seconds
@@ -88,7 +84,6 @@ DEFAULTS = Constants(
     visit=0.000577,
     visit_parameter=4.42e-09,
     open=0.000862,
-    open_parameter=9.67e-10,
     step=0.000528,
     step_parameter=2.34e-09,
     gradient=9.16e-11,
@@ -103,7 +98,7 @@ DEFAULTS = Constants(
     byte=6.91e-09,
     disk=306000000.0,
     process=481000000.0,
-    ray=EngineConstants(latency=0.00132, round=0.00399, server=0.00398, worker=0.00473, taken=1.11e-08),
+    ray=EngineConstants(latency=0.00132, server=0.00398, worker=0.00473, taken=1.11e-08),
     flower=EngineConstants(latency=0.05, server=0.00872, worker=0.00536),
     machine="x86_64, 2 processors, torch 2.13.0+cpu, 1 thread",
 )

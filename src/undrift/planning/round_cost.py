@@ -194,11 +194,6 @@ class CostModel:
         upload = method.up * c.touch if method.gathers else 0.0
         return c.visit + length * (c.visit_parameter + method.sums * c.sum + upload) + kept
 
-    def opening_seconds(self) -> float:
-        """Processor seconds of beginning and ending a worker's part of a round."""
-        c = self.constants
-        return c.open + self.size.parameters * max(self.method.sums, 1) * c.open_parameter
-
     def visit_seconds(self) -> float:
         """Processor seconds of a visit: loading the model, local steps, the sum of the upload, the client's state."""
         size, method, c, length = self.size, self.method, self.constants, self.size.parameters
@@ -216,14 +211,13 @@ class CostModel:
         chunks = size.chunks
         engine = {"ray": c.ray, "flower": c.flower}.get(size.engine, EngineConstants())
         gathered = length * method.up * c.touch * size.cohort if method.gathers else 0.0
-        opening = self.opening_seconds()
-        training = size.cohort * self.visit_seconds() + max(chunks, 1) * opening
+        training = size.cohort * self.visit_seconds() + max(chunks, 1) * c.open
         replying = chunks * (engine.worker + length * method.sums * c.pack)
         replying += gathered if chunks else 0.0
         merging = chunks * (engine.server + length * method.sums * (c.merge + engine.taken))
         merging += gathered if chunks else 0.0
         closing = length * (method.server_state * c.touch + method.sums * c.close)
-        closing += opening if chunks else 0.0
+        closing += c.open if chunks else 0.0
         closing += length * size.cohort * c.gather if method.gathers else 0.0
         each = size.cohort * c.client
         traffic, disk = self.traffic(), self.disk()
@@ -242,7 +236,7 @@ class CostModel:
         return RoundCost(
             seconds,
             parts,
-            {"workers": training + replying, "server": engine.round + parts["server"]},
+            {"workers": training + replying, "server": parts["server"]},
             self.memory(),
             traffic,
             {name: disk[name] for name in ("round", "states", "checkpoints")},
