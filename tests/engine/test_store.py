@@ -23,11 +23,11 @@ def state(value: float, size: int = 7) -> ClientState:
     return ClientState({"drift": Dual(torch.full((size,), value))})
 
 
-@pytest.fixture(params=["memory", "disk", "synced disk"])
+@pytest.fixture(params=["memory", "disk"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "memory":
         return MemoryStore()
-    return DiskStore(tmp_path, ALGORITHM, 7, sync=request.param.startswith("synced"))
+    return DiskStore(tmp_path, ALGORITHM, 7)
 
 
 def test_the_accepted_and_the_provisional_state_are_kept(store: Store) -> None:

@@ -15,7 +15,7 @@ nanoseconds, so that no two machines order events differently.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from math import inf
 from random import Random
@@ -57,8 +57,9 @@ class _Distribution:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """Its numbers that must be positive."""
-        raise NotImplementedError
+        """Its own numbers, which must be positive."""
+        shared = {f.name for f in fields(_Distribution)}
+        return tuple(getattr(self, f.name) for f in fields(self) if f.name not in shared)
 
     def draw(self, random: Random) -> float:
         """Seconds."""
@@ -69,10 +70,6 @@ class _Distribution:
 class _Constant(_Distribution):
     seconds: float = 1.0
 
-    @property
-    def numbers(self) -> tuple[float, ...]:
-        return (self.seconds,)
-
     def draw(self, random: Random) -> float:
         return self.seconds
 
@@ -82,13 +79,12 @@ class _Uniform(_Distribution):
     low: float
     high: float
 
-    @property
-    def numbers(self) -> tuple[float, ...]:
+    def __post_init__(self) -> None:
         if self.low > self.high:
             raise ValueError(
                 f"durations: uniform must go from a smaller to a larger number, got {self.low}, {self.high}"
             )
-        return (self.low, self.high)
+        super().__post_init__()
 
     def draw(self, random: Random) -> float:
         return self.low + (self.high - self.low) * random.random()
@@ -97,10 +93,6 @@ class _Uniform(_Distribution):
 @dataclass(frozen=True)
 class _Exponential(_Distribution):
     mean: float
-
-    @property
-    def numbers(self) -> tuple[float, ...]:
-        return (self.mean,)
 
     def draw(self, random: Random) -> float:
         return random.expovariate(1 / self.mean)
@@ -111,10 +103,6 @@ class _HalfNormal(_Distribution):
     sd: float
     least: float = 0.001
 
-    @property
-    def numbers(self) -> tuple[float, ...]:
-        return (self.sd, self.least)
-
     def draw(self, random: Random) -> float:
         return self.least + abs(random.gauss(0.0, self.sd))
 
@@ -123,10 +111,6 @@ class _HalfNormal(_Distribution):
 class _LogNormal(_Distribution):
     median: float
     sd: float = 0.6
-
-    @property
-    def numbers(self) -> tuple[float, ...]:
-        return (self.median, self.sd)
 
     def draw(self, random: Random) -> float:
         return self.median * random.lognormvariate(0.0, self.sd)

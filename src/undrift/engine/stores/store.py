@@ -80,12 +80,10 @@ class DiskStore:
         algorithm: declares what a state contains.
         size: the length of the model.
         depth: how many rounds the server may go back to a checkpoint; the states it needs for that are kept.
-        sync: wait until a state is on disk, so that it survives a power failure.
     """
 
-    def __init__(self, root: Path, algorithm: Algorithm, size: int, *, depth: int = 0, sync: bool = False) -> None:
-        self.root, self.algorithm, self.size = Path(root), algorithm, size
-        self.depth, self.sync = depth, sync
+    def __init__(self, root: Path, algorithm: Algorithm, size: int, *, depth: int = 0) -> None:
+        self.root, self.algorithm, self.size, self.depth = Path(root), algorithm, size, depth
 
     def load(self, client: int, round: int) -> ClientState:
         """The state a client had after a round."""
@@ -116,7 +114,7 @@ class DiskStore:
         """Write a new state, then delete those that no checkpoint refers to any more."""
         path = self._path(client, round)
         make_private(path.parent)
-        write(path, wire.to_bytes(state), sync=self.sync, follow=False)
+        write(path, wire.to_bytes(state), sync=False, follow=False)
         present = {entry.name: entry.path for entry in os.scandir(path.parent)}
         kept = rounds_to_keep([int(name) for name in present if is_round(name)], round, accepted, self.depth)
         for name, old in present.items():
