@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from undrift import Algorithm, Local, Simulation
-from undrift.blocks import AdaptiveAggregation, Folded, OneFactor, QFair
+from undrift.blocks import AdaptiveAggregation, AutoStep, Folded, OneFactor, QFair
 from undrift.core import LocalOptimizer, Step, by_part
 from undrift.testing import blobs
 
@@ -39,6 +39,14 @@ def test_a_rule_of_a_part_reads_losses() -> None:
     methods = (Algorithm(aggregation=rule) for rule in (QFair(1.0), by_part({"*": QFair(1.0)})))
     whole, parts = (Simulation(method, blobs(), LOCAL, seed=1).run(2) for method in methods)
     assert torch.equal(parts.params, whole.params)
+
+
+def test_an_optimizer_of_a_part_reads_gradients_at_its_points() -> None:
+    whole, parts, alone = (
+        Simulation(Algorithm(local_optimizer=block), blobs(), LOCAL, seed=1, failures="raise").run(2).params
+        for block in (AutoStep(), by_part({"*": AutoStep()}), by_part({"*bias": AutoStep()}))
+    )
+    assert torch.equal(whole, parts) and bool(alone.isfinite().all())
 
 
 @dataclass(frozen=True)
