@@ -31,8 +31,7 @@ from undrift.core.records.types import ServerState, Upload
 from undrift.core.server import wire
 from undrift.core.server.total import Total
 from undrift.engine.flower.records import Answer, Order, claim
-from undrift.engine.flower.server import receive, roster, tally
-from undrift.engine.flower.server import strategy as asking
+from undrift.engine.flower.server import exchange, receive, roster, tally
 from undrift.engine.flower.server.receive import TooFewNodes
 from undrift.engine.round.quarantine import Quarantine
 from undrift.engine.worker.partial_sum import Partial, Visit
@@ -139,7 +138,7 @@ class ServerMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock = Clock()
         self.saved = [(m, n, getattr(m, n)) for m in (receive, roster) for n in ("sleep", "monotonic")]
-        self.saved += [(m, "monotonic", m.monotonic) for m in (asking, tally, flower_grid)]
+        self.saved += [(m, "monotonic", m.monotonic) for m in (exchange, tally, flower_grid)]
         self.saved.append((flower_grid, "travel", flower_grid.travel))
         fakes = {"sleep": self.clock.sleep, "monotonic": self.clock, "travel": lambda message: message}
         for module, name, _ in self.saved:

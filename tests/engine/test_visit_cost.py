@@ -2,7 +2,7 @@
 
 import pytest
 
-from undrift.engine.ray_backend.backend import VisitCost, balance
+from undrift.engine.ray_backend.balance import VisitCost, balance
 from undrift.engine.worker.partial_sum import Visit
 
 

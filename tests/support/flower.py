@@ -10,8 +10,7 @@ from support import flower_grid
 from support.flower_grid import StandInGrid
 from undrift import Local, Simulation, make
 from undrift.core.records.types import ServerState
-from undrift.engine.flower.server import node_arrivals, receive, roster, secure_exchange, tally
-from undrift.engine.flower.server import strategy as asking
+from undrift.engine.flower.server import exchange, node_arrivals, receive, roster, secure_exchange, strategy, tally
 from undrift.flower import Job, UndriftStrategy, client_app
 from undrift.testing import Clinic, clinic
 
@@ -44,7 +43,7 @@ def own_clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     if "real_time" not in request.fixturenames:
         for module in (receive, roster, node_arrivals):
             monkeypatch.setattr(module, "sleep", clock.sleep)
-        for module in (asking, receive, roster, node_arrivals, secure_exchange, tally, flower_grid):
+        for module in (strategy, exchange, receive, roster, node_arrivals, secure_exchange, tally, flower_grid):
             monkeypatch.setattr(module, "monotonic", clock)
     return clock
 

@@ -5,6 +5,7 @@ the number of workers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from undrift.engine.ray_backend.dispatch import Call, Chunk
@@ -25,6 +26,7 @@ class StoredReply(NamedTuple):
     reply: Any
 
 
+@dataclass(frozen=True)
 class Tree:
     """The work of one step of the server as a tree.
 
@@ -35,14 +37,10 @@ class Tree:
         dispatch: sends chunks to workers.
     """
 
-    def __init__(
-        self,
-        fan_in: int,
-        actors: Sequence[Any],
-        prepare: Callable[[Chunk], tuple[Any, ...]],
-        dispatch: Dispatching,
-    ) -> None:
-        self.fan_in, self.actors, self.prepare, self.dispatch = fan_in, actors, prepare, dispatch
+    fan_in: int
+    actors: Sequence[Any]
+    prepare: Callable[[Chunk], tuple[Any, ...]]
+    dispatch: Dispatching
 
     def train(self, chunks: Sequence[Chunk]) -> list[StoredReply]:
         """Train chunks of clients; a reply each."""

@@ -28,12 +28,12 @@ from undrift.core.server.wire import WireError
 from undrift.engine.flower.node.client_app import check_method, guarded, note_head, shares_errors, state_folder
 from undrift.engine.flower.node.secure_node import is_secure
 from undrift.engine.flower.records import Answer, Order, claim, decode, read_population, read_withdrawn
+from undrift.engine.flower.server.exchange import Exchange
 from undrift.engine.flower.server.hosts import Hosting, Hosts
 from undrift.engine.flower.server.mailbox import Mailbox
 from undrift.engine.flower.server.orders import Orders
 from undrift.engine.flower.server.receive import SKEW
 from undrift.engine.flower.server.roster import Leaving, Roster
-from undrift.engine.flower.server.strategy import Exchange
 from undrift.engine.flower.server.tally import RoundRecord, Tally
 from undrift.engine.round.arguments import read_method
 from undrift.engine.worker.partial_sum import Partial
