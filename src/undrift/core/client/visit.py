@@ -170,8 +170,6 @@ def starting_loss(
     batches: Iterable[Any],
     broadcast: Broadcast,
     state: ClientState | None,
-    *,
-    client: int,
     random: Callable[[str], Generator],
 ) -> float:
     """The mean data loss of the model that a client would start from, in evaluation mode; nothing is trained.
@@ -183,18 +181,12 @@ def starting_loss(
         batches: the data, one batch at least.
         broadcast: what the server sent.
         state: what the client kept from its last accepted round; None if it never took part.
-        client: the client's number.
         random: gives the client's generator for a purpose.
     """
     _load(algorithm, model, broadcast, state)
     oracle = Oracle(model, loss, random)
-    try:
-        pairs = [(oracle.forward_at(model.w, batch, evaluate=True), examples_of(batch)) for batch in batches]
-        return mean_of(pairs)
-    except Exception as error:
-        raise ClientError(
-            f"round {broadcast.round + 1}, client {client}, its loss as a candidate: {error}{advice(error)}"
-        ) from error
+    pairs = [(oracle.forward_at(model.w, batch, evaluate=True), examples_of(batch)) for batch in batches]
+    return mean_of(pairs)
 
 
 @dataclass(frozen=True)

@@ -280,10 +280,9 @@ class Worker:
                     islice(self._batches(client, random("selection")), batches),
                     broadcast,
                     state,
-                    client=client,
-                    random=random,
+                    random,
                 )
-            except (ClientError, StoreError):
+            except Exception:  # the client is selected, and the reason found when it trains
                 found[client] = nan
         return found
 
