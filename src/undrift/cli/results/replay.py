@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from undrift.cli.app import app, print_warnings, report_errors
-from undrift.cli.options import Device, Engine, Workers, check_workers, engine_settings
+from undrift.cli.options import EngineOptions
 
 
 @app.command("replay")
@@ -16,9 +16,8 @@ def replay_run(
     task: Annotated[
         str | None, typer.Option(help="A reference to the task with the data of all clients, of a deployment.")
     ] = None,
-    engine: Engine = None,
-    workers: Workers = None,
-    device: Device = None,
+    *,
+    place: EngineOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
     """Replay a run from its arrivals and compare every hash.
@@ -33,9 +32,8 @@ def replay_run(
     from undrift.runs.setup.custom_tasks import find_task
 
     with report_errors("replay"), print_warnings("replay"):
-        check_workers(workers, engine or "local")
-        chosen = engine_settings(engine, workers, device, None, None)
-        found = replay(folder, task=None if task is None else find_task(task), **chosen)
+        place.check_workers(place.engine or "local")
+        found = replay(folder, task=None if task is None else find_task(task), **place.settings())
     if as_json:
         typer.echo(json.dumps({**vars(found), "folder": str(found.folder), "same": found.same}, indent=2))
     else:
