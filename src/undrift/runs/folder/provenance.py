@@ -14,7 +14,7 @@ from undrift.compose.terms import BLOCKS, keys, parts, read_composition
 from undrift.core.local.settings import AMOUNTS
 from undrift.data.files.known import PLUGINS as DATA
 from undrift.data.files.known import SOURCES
-from undrift.data.partitions.draw import listed_part, parse
+from undrift.data.partitions.draw import parse
 from undrift.data.partitions.from_lists import FromFile, FromFunction
 from undrift.models import MODELS
 from undrift.models import PLUGINS as MODEL_PLUGINS
@@ -89,7 +89,7 @@ def find_references(config: Config, dataset: Any = None) -> list[Recorded]:
         found += _plugin_records("data", DATA, data) or (code_records("data", data) if Reference.parse(data) else [])
         if digest := str(getattr(dataset, "sha256", "")):
             found.append(Recorded("data", data, digest, "data"))
-    if isinstance(own := listed_part(parse(config.partition)), FromFile):
+    if isinstance(own := parse(config.partition).inner, FromFile):
         found.append(file_record("partition", own.path))
     if (config.availability or "").startswith("file:"):
         found.append(file_record("availability", str(config.availability).removeprefix("file:").partition("#")[0]))
@@ -101,7 +101,7 @@ def find_references(config: Config, dataset: Any = None) -> list[Recorded]:
 
 def _names_of(config: Config) -> Iterator[tuple[str, str]]:
     """Settings that may have a reference, besides method, model and data, each with a name in it."""
-    if isinstance(own := listed_part(parse(config.partition)), FromFunction):
+    if isinstance(own := parse(config.partition).inner, FromFunction):
         yield "partition", own.reference
     texts = [("loss", named(config.loss or "")[0]), ("availability", config.availability)]
     texts += [("durations", config.durations)] if isinstance(config.durations, str) else []
