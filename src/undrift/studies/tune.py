@@ -16,9 +16,9 @@ from itertools import count, product
 from math import inf, isfinite, prod
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from undrift.runs.folder.files import RunError
 from undrift.runs.folder.judge import GLOBAL, judged_rows, lost_round, measured_rows
@@ -27,7 +27,6 @@ from undrift.runs.loop.stall import StalledError
 from undrift.runs.settings.config import Config, Scalar
 from undrift.runs.settings.engine import Workers
 from undrift.runs.settings.goals import Column
-from undrift.runs.settings.per_client import Axes
 from undrift.runs.settings.schema import ConfigError, Strict, merge_settings, read_toml, validate
 from undrift.runs.setup.prepare import Setup, prepare, variant
 from undrift.studies.comparable import check_left_out, check_shared
@@ -74,6 +73,20 @@ Watch = Callable[[str, dict[str, Any]], None]
 
 GRID: dict[str, tuple[float, ...]] = {"lr": (0.01, 0.05, 0.1, 0.15)}
 HOLDOUT, LEAST = 0.2, 0.1
+
+
+def _axes(grid: Any) -> Any:
+    """A grid whose values are numbers; what is no mapping is left to pydantic."""
+    for name, values in grid.items() if isinstance(grid, Mapping) else ():
+        if not isinstance(values, list | tuple) or not all(isinstance(x, int | float) for x in values):
+            raise ValueError(
+                f"grid.{name}: values must be a list of numbers, as in lr = [0.05, 0.1], got {str(values)[:80]!r}"
+            )
+    return grid
+
+
+Axes: TypeAlias = Annotated[dict[str, tuple[int | float, ...]], BeforeValidator(_axes)]
+"""The axes of a grid, each with its numbers."""
 
 
 class RefusedValueError(ConfigError):
