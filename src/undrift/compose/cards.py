@@ -17,7 +17,7 @@ from urllib.parse import quote_plus
 
 from undrift.algorithms import ALGORITHMS, METHODS, function, make
 from undrift.blocks import Buffered, ByExamples, Uniform
-from undrift.compose.grammar import explained, parse, text
+from undrift.compose.grammar import explain_terms, parse, text
 from undrift.compose.stored import PATH
 from undrift.compose.symbols import explain_symbols
 from undrift.compose.terms import read_composition
@@ -155,7 +155,7 @@ def _composition(name: str) -> bool:
 def _composed_card(name: str) -> Card:
     """The card of a composition: its equations are those of its blocks, in the order of a round."""
     algorithm = parse(name)
-    blocks = [f"{term}\n{indent(about, '    ')}" for term, about in explained(algorithm).items()]
+    blocks = [f"{term}\n{indent(about, '    ')}" for term, about in explain_terms(algorithm).items()]
     title = "A composition of blocks, in the order of a round; where it has none, it is FedAvg."
     known: dict[str, Any] = {"family": family(algorithm), "composition": text(algorithm), "cost": cost(algorithm)}
     none: dict[str, Any] = dict.fromkeys(("defaults", "limits", "references"), ())

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from undrift.cli.app import app, report_errors
-from undrift.cli.names import FAMILIES, check_spelling, completion, methods, plugged
-from undrift.util.naming.names import normalized, suggest
+from undrift.cli.names import FAMILIES, check_spelling, completion, has_plugins, methods
+from undrift.util.naming.names import normalize_name, suggest
 
 _LEGEND = """\
 down, up: traffic per client and round; client, server: stored state; all in
@@ -56,7 +56,7 @@ def list_algorithms(
     from undrift.compose.stored import stored_methods
 
     found, notes, problems = dict(stored_methods()), list[str](), list[str]()
-    if plugged() or found.keys() < set(methods()):
+    if has_plugins() or found.keys() < set(methods()):
         from undrift.algorithms import ALGORITHMS, METHODS
         from undrift.cli.plugins import by_package, survey
         from undrift.compose.cards import facts
@@ -114,8 +114,8 @@ def show(
     from undrift.cli.console import WIDE, open_console
     from undrift.compose.stored import stored_methods
 
-    stored = {normalized(own): facts["page"] for own, facts in stored_methods().items()}
-    text = None if as_json else stored.get(normalized(name))
+    stored = {normalize_name(own): facts["page"] for own, facts in stored_methods().items()}
+    text = None if as_json else stored.get(normalize_name(name))
     if text is None:
         from undrift.compose.cards import card, markdown
 

@@ -89,7 +89,7 @@ def _triple(part: Any, split: str) -> dict[str, NDArray[Any]]:
     if hasattr(part, "tensors"):  # a TensorDataset
         part = part.tensors
     if isinstance(part, tuple | list) and 2 <= len(part) <= 3 and all(map(_is_array, part)):
-        return {key: _own(array) for key, array in zip(("inputs", "targets", "owners"), part, strict=False)}
+        return {key: _as_writable(array) for key, array in zip(("inputs", "targets", "owners"), part, strict=False)}
     if not (hasattr(part, "__len__") and hasattr(part, "__getitem__")) or isinstance(part, str | Mapping):
         raise DataError(f"{split}: {type(part).__name__} is none of: {FORMS}")
     rows = [part[i] for i in range(len(part))]
@@ -102,7 +102,7 @@ def _triple(part: Any, split: str) -> dict[str, NDArray[Any]]:
         raise DataError(f"{split}: all inputs must have one shape ({error})") from None
 
 
-def _own(array: Tensor | NDArray[Any]) -> NDArray[Any]:
+def _as_writable(array: Tensor | NDArray[Any]) -> NDArray[Any]:
     """An array that may be written to: those of pandas are often views that may not, and are copied."""
     made = np.asarray(array)
     return made if made.flags.writeable else made.copy()

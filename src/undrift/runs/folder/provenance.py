@@ -22,7 +22,7 @@ from undrift.runs.folder.files import RunError, as_json, read_json, reading
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.named_arguments import parts as named
 from undrift.util.naming.calls import read_terms
-from undrift.util.naming.names import normalized
+from undrift.util.naming.names import normalize_name
 from undrift.util.naming.plugins import PluginGroup
 from undrift.util.naming.references import Reference, changes
 from undrift.util.storage.files import write
@@ -78,7 +78,7 @@ def find_references(config: Config, dataset: Any = None) -> list[Recorded]:
     for term in read_composition(config.method):
         if term.reference is not None:
             found += code_records("method", term.name)
-        elif normalized(term.name) not in keys((*ALGORITHMS, *parts())):
+        elif normalize_name(term.name) not in keys((*ALGORITHMS, *parts())):
             found += _plugin_records("method", METHODS, term.name) or _plugin_records("method", BLOCKS, term.name)
     for _, block in config.algorithm().slots():
         found += code_records("method", type(block))

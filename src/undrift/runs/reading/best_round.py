@@ -119,7 +119,7 @@ def _states(best: Path, round: int) -> Path:
     return best / f"clients-{round:07d}"
 
 
-def chosen_round(folder: Path, round: Round) -> int:
+def resolve_round(folder: Path, round: Round) -> int:
     """The number of a round that may be given as "best".
 
     Args:

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from undrift.algorithms import make
 from undrift.blocks import ByExamples, Uniform
 from undrift.compose.build import resolve
-from undrift.compose.grammar import composed, parse, text, with_arguments
+from undrift.compose.grammar import is_composition, parse, text, with_arguments
 from undrift.core.local.amounts import check_population, identity_amount, portable
 from undrift.core.local.presets import PAPERS
 from undrift.core.local.schedule import Schedule
@@ -185,7 +185,7 @@ class OutputConfig(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _renamed(cls, values: Any) -> Any:
+    def _rename_patience(cls, values: Any) -> Any:
         """Read `patience`, the name that `max_idle` had before; stored settings have it with its default."""
         if not isinstance(values, Mapping) or "patience" not in values:
             return values
@@ -368,13 +368,13 @@ class Config(Strict):
         """Why the method cannot be built; an argument with the name of a setting is taken for that setting."""
         text = str(error)
         for key in self.arguments:
-            refused = self._composed or f"unexpected keyword argument {key!r}" in text
+            refused = self._is_composition or f"unexpected keyword argument {key!r}" in text
             if refused and (found := find_setting(type(self), key)):
                 return f"{key}: unknown setting; did you mean {found!r}?"
             if refused and text.endswith("it takes no arguments"):
                 return f"{key}: unknown setting, and {self.method} takes no arguments; see undrift show {self.method}"
         if isinstance(error, TypeError):
-            return f"{'method' if self._composed else f'arguments of {self.method}'}: {text}"
+            return f"{'method' if self._is_composition else f'arguments of {self.method}'}: {text}"
         return text if text.startswith(("method", "arguments", "weights")) else f"method: {text}"
 
     @classmethod
@@ -389,16 +389,16 @@ class Config(Strict):
 
     def algorithm(self) -> Algorithm:
         """The method, with the weights that `weights` selects."""
-        if self._composed:
+        if self._is_composition:
             algorithm = parse(with_arguments(self.method, self.arguments))
         else:
             algorithm = make(self.method, preset=None, **self.arguments)
         return replace_schedule(replace_weights(algorithm, self.weights), self.schedule)
 
     @property
-    def _composed(self) -> bool:
+    def _is_composition(self) -> bool:
         """Whether the method is a composition rather than a name."""
-        return composed(self.method)
+        return is_composition(self.method)
 
     def identity(self) -> str:
         """The SHA-256 of everything the result depends on, except the number of rounds; not of where it runs."""
