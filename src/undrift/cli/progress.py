@@ -98,7 +98,6 @@ def judge_in(folder: Path | None, config: Config) -> Column:
         folder: the run's, which may not exist yet.
         config: its settings.
     """
-    path = None if folder is None else folder / "config.toml"
-    if folder is None or path is None or not path.is_file():
+    if folder is None or not (folder / "config.toml").is_file():
         return config_column(config)
-    return run_column(folder, Config.read(path))
+    return run_column(folder, Config.read(folder))

@@ -33,7 +33,7 @@ from undrift.studies.comparable import check_left_out, check_shared
 from undrift.studies.statistics import late_mean
 from undrift.util.steps import tell_trial
 from undrift.util.storage.files import make_private, write
-from undrift.util.storage.metrics import Metrics
+from undrift.util.storage.metrics import read_rows
 
 
 def score(rows: Sequence[Mapping[str, Any]], by: str = "best", judged_by: str = GLOBAL) -> float:
@@ -292,10 +292,10 @@ def tune(
         try:
             complete(config, folder, ready, None if watch is None else lambda row: watch(name, row))
         except StalledError:
-            if not has_diverged(Metrics(folder / "metrics.jsonl").rows()):  # no client took part
+            if not has_diverged(read_rows(folder)):  # no client took part
                 raise
         ended[name] = config
-        rows, judges[0] = judged_rows(folder, config if config.goal else Config.read(folder / "config.toml"))
+        rows, judges[0] = judged_rows(folder, config if config.goal else Config.read(folder))
         return score(rows[: config.rounds], tuning.by, judges[0])
 
     make_private(out)

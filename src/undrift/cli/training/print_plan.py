@@ -123,8 +123,7 @@ def _sizes(
         return RoundSize(**known), method_size(make(name), name=name)
     if given["parameters"] is not None:
         raise ValueError("parameters: with --config they are those of the run's model; leave out one of the two")
-    file = config / "config.toml" if config.is_dir() else config
-    run = Config.read(file)
+    run = Config.read(config)
     if method is not None:
         run = Config.build(run.model_dump() | {"method": method, "arguments": {}})
     return run_size(run, constants, **given)

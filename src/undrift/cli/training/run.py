@@ -216,7 +216,7 @@ def resume_run(
     with report_errors("resume"), print_warnings("resume"), stop_cleanly(again):
         check_run(folder)
         check_references(folder)
-        config = Config.read(folder / "config.toml")
+        config = Config.read(folder)
         place.check_workers(place.engine or config.engine.name)
         with RunProgress(None) as progress:
             outcome = resume(folder, progress.of_run(config, folder), **changes)

@@ -15,7 +15,7 @@ from undrift.core.method.algorithm import Algorithm
 from undrift.runs.folder.files import RunError, read_summary
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.goals import ACCURACY, PERSONAL_PREFIX, Column, GoalText
-from undrift.util.storage.metrics import Metrics
+from undrift.util.storage.metrics import read_rows
 
 Row = Mapping[str, Any]
 
@@ -70,7 +70,7 @@ def run_column(folder: Path, config: Config) -> Column:
     if config.goal is None:
         return there
     alike = (there.metric, there.direction) == (wanted.metric, wanted.direction)
-    if alike and not any(wanted in row for row in Metrics(folder / "metrics.jsonl").rows()):
+    if alike and not any(wanted in row for row in read_rows(folder)):
         return there
     return wanted
 
@@ -82,7 +82,7 @@ def judged_rows(folder: Path, config: Config) -> tuple[list[Row], Column]:
         folder: the run's.
         config: the settings, as for `run_column`.
     """
-    rows: list[Row] = [*Metrics(folder / "metrics.jsonl").rows()]
+    rows: list[Row] = [*read_rows(folder)]
     column = run_column(folder, config)
     if rows and not any(column in row for row in rows):
         raise RunError(

@@ -25,7 +25,7 @@ from undrift.runs.settings.engine import states_root
 from undrift.runs.settings.goals import Column
 from undrift.runs.settings.schema import ConfigError
 from undrift.util.steps import warn
-from undrift.util.storage.metrics import Metrics
+from undrift.util.storage.metrics import read_rows
 
 Round = int | Literal["best"]
 
@@ -129,10 +129,10 @@ def resolve_round(folder: Path, round: Round) -> int:
     if round != BEST:
         return round
     rounds = kept_rounds(folder / BEST)
-    config = Config.read(folder / "config.toml")
+    config = Config.read(folder)
     if not rounds and not config.output.keep_best:
         raise RunError(f"{folder}: its best round was not kept; set output.keep_best = true in the run's file")
-    column, rows = run_column(folder, config), Metrics(folder / "metrics.jsonl").rows()
+    column, rows = run_column(folder, config), read_rows(folder)
     found = {row["round"]: row[column] for row in measured_rows(rows, column)}
     if not found and not rounds:
         raise RunError(f"{folder}: no round has been evaluated yet; try it again after the first one")

@@ -113,7 +113,7 @@ def open_state(
         "see its metrics with undrift report and, at its end, its final model with undrift export, without --round",
     )
     check_references(folder)
-    setup = prepare(Config.read(folder / "config.toml"), task=task, folder=folder)
+    setup = prepare(Config.read(folder), task=task, folder=folder)
     if setup.partition is not None:
         same_data(folder, setup.partition)
     elif task is not None:

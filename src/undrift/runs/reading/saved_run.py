@@ -28,7 +28,7 @@ from undrift.runs.setup.choose_model import build_arguments
 from undrift.runs.setup.prepare import prepare
 from undrift.util.display.html import html_table, short_text
 from undrift.util.storage.history import History
-from undrift.util.storage.metrics import Metrics
+from undrift.util.storage.metrics import read_rows
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class SavedRun:
     @cached_property
     def config(self) -> Config:
         """The settings."""
-        return Config.read(self.folder / "config.toml")
+        return Config.read(self.folder)
 
     @property
     def history(self) -> History:
         """The rows of all rounds so far."""
-        return History(Metrics(self.folder / "metrics.jsonl").rows())
+        return History(read_rows(self.folder))
 
     @property
     def summary(self) -> dict[str, Any] | None:

@@ -379,8 +379,9 @@ class Config(Strict):
 
     @classmethod
     def read(cls, path: Path) -> "Config":
-        """A run from a TOML file."""
-        return cls.build(read_toml(path), str(path))
+        """A run from a TOML file, or from the folder of a run."""
+        file = path / "config.toml" if path.is_dir() else path
+        return cls.build(read_toml(file), str(file))
 
     @classmethod
     def build(cls, values: Mapping[str, Any], source: str = "the settings") -> "Config":

@@ -86,6 +86,15 @@ class Metrics:
         return content
 
 
+def read_rows(folder: Path) -> list[Row]:
+    """The rows of the run in a folder.
+
+    Args:
+        folder: the run's.
+    """
+    return Metrics(folder / "metrics.jsonl").rows()
+
+
 def _read(path: Path, needed: bool = True) -> list[Row]:
     """The rows of a file, as they are written; none if there is no file."""
     data, rows = path.read_bytes() if path.exists() else b"", list[Row]()
