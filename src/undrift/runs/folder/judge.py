@@ -103,9 +103,7 @@ def run_summary(rows: Sequence[Row], judged_by: str = GLOBAL) -> dict[str, Any]:
     """
     column = Column(judged_by)
     summary: dict[str, Any] = {"rounds": len(rows), "judged_by": column, **column.direction_entry}
-    judged = measured_rows(rows, column)
-    if judged:
-        top = (min if column.minimised else max)(judged, key=lambda row: row[column])
+    if (top := best_row(rows, column)) is not None:
         summary |= {column.best_key: top[column], "best_round": top["round"]}
     for row in measured_rows(rows, column.metric)[-1:]:
         others = [name for name in evaluated_columns(row) if name not in _FIRST]
@@ -180,6 +178,12 @@ class Plateau:
         elif lost_round([row], self.column) is None:
             return
         self.stale = row["round"] - self._best["round"]
+
+
+def best_row(rows: Sequence[Row], column: Column) -> Row | None:
+    """The row with the best number in a column, of equal ones the first; None if no row has one."""
+    found = measured_rows(rows, column)
+    return (min if column.minimised else max)(found, key=lambda row: row[column], default=None)
 
 
 def measured_rows(rows: Sequence[Row], column: str) -> list[Row]:
