@@ -224,6 +224,9 @@ VERSION = 4
 """Part of every cache key: increase it when files are read in another way."""
 
 
+_SCALAR = bool | int | float | str | None
+
+
 def is_path(name: str) -> bool:
     """Whether a name that is not a known data set's is a path: it has a slash or a known suffix, or it exists.
 
@@ -240,10 +243,10 @@ def own_arguments(name: str) -> dict[str, Any]:
 
 
 def function_arguments(name: str) -> dict[str, Any]:
-    """The names of a function's arguments and their types; none for a path."""
+    """The names of a function's arguments and their types, any number or text without one; none for a path."""
     reference = None if is_path(name) else Reference.parse(name)
     known = {} if reference is None else literal_types(_resolve_function(reference))
-    return {key: hint for key, hint in known.items() if key != ANY}
+    return {key: _SCALAR if hint is Any else hint for key, hint in known.items() if key != ANY}
 
 
 def load_own(name: str, arguments: Mapping[str, Any], keep: bool = True) -> Dataset:

@@ -191,7 +191,7 @@ def literal_types(make: Callable[..., object], *without: str) -> dict[str, Any]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY) or name in without:
             continue
         hint = hints.get(name, Any)
-        known = all(is_scalar(kind) or get_origin(kind) is tuple for kind in _kinds(hint))
+        known = all(is_scalar(kind) or (get_origin(kind) or kind) in _LISTS for kind in _kinds(hint))
         out[ANY if parameter.kind is parameter.VAR_KEYWORD else name] = hint if known else Any
     return out
 
