@@ -39,7 +39,6 @@ MODELS = (
     "densenet121",
     "vit-tiny",
 )
-FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal", "adapters", "asynchronous")
 ENGINES = ("local", "ray", "flower")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 PARTITIONS = ("iid", "dirichlet:0.1", "classes:2", "natural")

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from undrift.cli.app import app, report_errors
-from undrift.cli.names import FAMILIES, check_spelling, completion, has_plugins, methods
+from undrift.cli.names import check_spelling, completion, has_plugins, methods
+from undrift.compose.stored import FAMILIES, stored_methods
 from undrift.util.naming.names import normalize_name, suggest
 
 _LEGEND = """\
@@ -53,7 +54,6 @@ def list_algorithms(
     with report_errors("list"):
         if only is not None and only not in FAMILIES:
             raise ValueError(f"no family is named {only!r}; {suggest(only, FAMILIES)}")
-    from undrift.compose.stored import stored_methods
 
     found, notes, problems = dict(stored_methods()), list[str](), list[str]()
     if has_plugins() or found.keys() < set(methods()):
@@ -112,7 +112,6 @@ def show(
     from rich.markdown import Markdown
 
     from undrift.cli.console import WIDE, open_console
-    from undrift.compose.stored import stored_methods
 
     stored = {normalize_name(own): facts["page"] for own, facts in stored_methods().items()}
     text = None if as_json else stored.get(normalize_name(name))
