@@ -1,4 +1,4 @@
-"""The options of commands that train: the engine, its workers and their device, declared once for all commands."""
+"""Options that several commands have, declared once: the engine, its workers and their device, and a kept round."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
@@ -10,6 +10,7 @@ import typer
 
 from undrift.cli.names import DEVICES, ENGINES, completion
 
+KeptRound = Annotated[str | None, typer.Option(help="A round whose checkpoint was kept, or best; default the last.")]
 Device = Annotated[
     str | None,
     typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...; see undrift doctor.", autocompletion=completion(DEVICES)),
