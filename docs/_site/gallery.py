@@ -10,7 +10,8 @@ from _site.curves import drawing
 from _site.reference import source_of
 from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import Filters
-from undrift.compose.cards import FAMILIES, Card, card
+from undrift.compose.cards import Card, card
+from undrift.compose.stored import FAMILIES
 from undrift.core import Algorithm
 
 RESULTS = links.ROOT / "benchmarks" / "studies" / "results" / "curves.json"

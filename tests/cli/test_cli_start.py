@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from importlib.metadata import version
+from inspect import signature
 
 import pytest
 from typer.testing import CliRunner
@@ -13,7 +14,8 @@ import undrift
 from undrift.algorithms import ALGORITHMS
 from undrift.cli import app, names
 from undrift.cli.choosing import installed as machine
-from undrift.compose.cards import FAMILIES
+from undrift.cli.options import EngineOptions, TrainingOptions, expand_options
+from undrift.compose.stored import FAMILIES
 from undrift.data import SOURCES
 from undrift.data.partitions.draw import parse
 from undrift.models import MODELS
@@ -91,7 +93,7 @@ def test_a_script_for_the_shell() -> None:
 @pytest.mark.quick
 def test_the_names_are_those_of_the_registries() -> None:
     assert names.methods() == sorted(ALGORITHMS)
-    assert tuple(SOURCES) == names.DATA and tuple(MODELS) == names.MODELS and names.FAMILIES == FAMILIES
+    assert tuple(SOURCES) == names.DATA and tuple(MODELS) == names.MODELS
     for partition in names.PARTITIONS:
         parse(partition)
 
@@ -162,3 +164,24 @@ def test_doctor_tries_torchvision(code: int, error: str, problem: str | None, mo
 
 def test_a_release_of_torch_without_a_build() -> None:
     assert machine._fitting("2.13.0") == "pip install --force-reinstall --no-deps torch==2.13.0 torchvision"
+
+
+@pytest.mark.quick
+def test_a_dataclass_of_options_stands_for_its_fields() -> None:
+    def train(method: str, *, place: TrainingOptions, rounds: int = 3) -> tuple[str, TrainingOptions, int]:
+        return method, place, rounds
+
+    shown = expand_options(train)
+    assert list(signature(shown).parameters) == [
+        *("method", "engine", "workers", "device", "gpus", "deterministic"),
+        "rounds",
+    ]
+    given = {"engine": "ray", "workers": "4", "device": None, "gpus": None, "deterministic": True}
+    place = TrainingOptions("ray", "4", deterministic=True)
+    assert shown(method="fedavg", rounds=5, **given) == ("fedavg", place, 5)
+    assert place.settings() == {"name": "ray", "workers": 4, "device": None, "gpus": None, "deterministic": True}
+    assert EngineOptions(workers="auto").settings() == {"name": None, "workers": "auto", "device": None}
+    assert expand_options(ask) is ask
+    with pytest.raises(ValueError, match="--workers 4: the local engine has one; add --engine ray"):
+        place.check_workers("local", "local")
+    place.check_workers("local", "ray")

@@ -14,9 +14,9 @@ from undrift import Algorithm, Local, Simulation, blocks, cost, make
 from undrift.algorithms import ALGORITHMS
 from undrift.blocks import Average, FedDyn, Private, Proximal, Scaffold
 from undrift.cli import app
-from undrift.compose.cards import FAMILIES, card, facts, family, markdown, pages, stored_text, write
+from undrift.compose.cards import card, facts, family, markdown, pages, stored_text, write
 from undrift.compose.grammar import parse
-from undrift.compose.stored import PATH
+from undrift.compose.stored import FAMILIES, PATH
 from undrift.compose.symbols import explain_symbols
 from undrift.testing import Clinic, check_algorithm, check_block
 

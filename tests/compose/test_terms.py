@@ -12,7 +12,7 @@ from undrift import Algorithm, make, parse
 from undrift.blocks import FSA, SAM, Filters, Scaffold, Uniform, high_pass
 from undrift.compose.build import resolve
 from undrift.compose.cards import card, markdown, pages, write
-from undrift.compose.grammar import composed, text, with_arguments
+from undrift.compose.grammar import is_composition, text, with_arguments
 from undrift.core import Objective
 from undrift.runs import Config, ConfigError
 from undrift.studies.tune import Tuning
@@ -98,7 +98,7 @@ def test_plug_ins_are_terms(plugged: Path) -> None:
 
 def test_arguments_beside_a_term(own_code: Path) -> None:
     config = Config.build({"method": "their_parts:fedpull", "arguments": {"mu": 0.3}})
-    assert config.algorithm().objective.mu == 0.3 and composed(config.method)
+    assert config.algorithm().objective.mu == 0.3 and is_composition(config.method)
     assert with_arguments("fedavg", {}) == "fedavg"
     twice = (
         r"arguments: 'their_parts:fedpull\(0.1\)' has arguments in its brackets; write all of them there, or all of "

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from undrift.data import partition
-from undrift.data.partitions.draw import has_clients, listed_part, parse
+from undrift.data.partitions.draw import parse
 from undrift.data.partitions.from_lists import check_lists
 
 LABELS = np.arange(60) % 3
@@ -77,7 +77,7 @@ def test_a_file(here: Path) -> None:
     (here / "my clients.json").write_text(json.dumps([[0, 1], [2, 5]]))
     dealt = partition("file:my clients.json", LABELS, seed=4)
     assert [own.tolist() for own in dealt.clients] == [[0, 1], [2, 5]] and dealt.scheme == "file('my clients.json')"
-    assert str(parse(dealt.scheme)) == dealt.scheme and has_clients(parse(dealt.scheme))
+    assert str(parse(dealt.scheme)) == dealt.scheme and parse(dealt.scheme).inner.fixed
     shifted = partition("corrupt, severity=2, over=file:my clients.json", LABELS)
     assert shifted.sha256 == dealt.sha256 and shifted.corruption is not None
     with pytest.raises(
@@ -116,8 +116,8 @@ def test_a_function(here: Path) -> None:
     assert len(dealt.clients) == 4 and dealt.sizes.sum() == 30 and dealt.scheme == "own_parts:split(share=0.5)"
     again = np.random.default_rng(3).permutation(60)[:30]  # it is called with the seed of the run
     assert [own.tolist() for own in dealt.clients] == [sorted(own.tolist()) for own in np.array_split(again, 4)]
-    assert not has_clients(parse("own_parts:split")) and has_clients(parse("own_parts:pairs"))
-    assert listed_part(parse("own_parts:pairs")) == parse("own_parts:pairs")
+    assert not parse("own_parts:split").inner.fixed and parse("own_parts:pairs").inner.fixed
+    assert parse("corrupt(over=own_parts:pairs)").inner == parse("own_parts:pairs")
     owners = np.arange(60) // 20
     assert partition("own_parts:pairs", LABELS, owners=owners).sizes.tolist() == [20, 20, 20]
     for text, message in (

@@ -10,7 +10,8 @@ import pytest
 
 from support.report import write_run
 from undrift.report import collect, index_rows, render, render_index, sections, sweep_figure
-from undrift.runs.folder.judge import lost_round, run_summary
+from undrift.runs.folder.judge import best_row, lost_round, run_summary
+from undrift.runs.settings.goals import Column
 from undrift.studies.compare import Comparison
 from undrift.studies.tune import score
 
@@ -101,3 +102,9 @@ def test_rounds_without_an_upload_are_named(tmp_path: Path) -> None:
     (tmp_path / "run" / "compare.toml").write_text(comparison.toml())
     reading = sections(collect([tmp_path / "run"]))[0].tables[0].reading
     assert "fedavg: no upload was accepted in 4 of 4 rounds (seed 0)." in reading
+
+
+def test_the_best_row_is_the_first_of_equal_ones_and_has_a_number() -> None:
+    rows = [{"round": n, "mae": x} for n, x in enumerate((0.5, float("nan"), 0.25, None, 0.25), 1)]
+    assert best_row(rows, Column("mae")) == rows[2] and best_row(rows[1:2], Column("mae")) is None
+    assert best_row(rows, Column("mae", "max")) == rows[0]

@@ -15,7 +15,7 @@ from undrift.runs import Config, ConfigError, resume, start
 from undrift.runs.folder.checkpoint import kept_rounds
 from undrift.runs.folder.files import RunError
 from undrift.runs.loop.metrics_row import Measure
-from undrift.runs.reading.best_round import chosen_round, parse_round
+from undrift.runs.reading.best_round import parse_round, resolve_round
 from undrift.runs.reading.open_checkpoint import look, open_scene
 from undrift.util.storage.metrics import Metrics
 
@@ -54,7 +54,7 @@ def files(folder: Path) -> dict[str, Any]:
 def test_the_best_round_is_kept_besides_the_last_ones(method: str, tmp_path: Path) -> None:
     whole = start(settings(method=method), tmp_path / "whole")
     assert kept_rounds(whole.folder / "checkpoints") == [5] and kept_rounds(whole.folder / "best") == [2]
-    assert whole.summary["best_round"] == 2 == chosen_round(whole.folder, "best")
+    assert whole.summary["best_round"] == 2 == resolve_round(whole.folder, "best")
     assert (whole.folder / "best" / "clients-0000002").exists() == (method != "fedavg")
     plain = start(settings(method=method, output={**OUTPUT, "keep_best": False}), tmp_path / "plain")
     assert plain.sha256 == whole.sha256 and not (plain.folder / "best").exists()
@@ -136,14 +136,14 @@ def test_a_best_round_from_before_it_was_asked_for(tmp_path: Path, caplog: pytes
     """The state of the last checkpoint can be kept; for another the run warns, and nothing else is called the best."""
     off = {"output": {**OUTPUT, "keep_best": False}}
     folder = stopped(tmp_path / "now", 2, **off)
-    assert again(folder)["best_round"] == 2 == chosen_round(folder, "best") and "was not kept" not in caplog.text
+    assert again(folder)["best_round"] == 2 == resolve_round(folder, "best") and "was not kept" not in caplog.text
     folder = stopped(tmp_path / "late", 3, **off)
     assert again(folder)["best_round"] == 2 and kept_rounds(folder / "best") == [4]
     assert "the best round so far (2) was not kept; the best of the next rounds will be" in caplog.text
     with pytest.raises(
         RunError, match=r"its best round \(2\) was not kept, as keep_best .* later; round 4 was: --round 4"
     ):
-        chosen_round(folder, "best")
+        resolve_round(folder, "best")
 
 
 def test_a_best_round_by_another_goal(
@@ -156,11 +156,11 @@ def test_a_best_round_by_another_goal(
 
     monkeypatch.setattr(Measure, "row", ranked)
     folder = stopped(tmp_path / "run", 4, goal="test_loss")
-    assert kept_rounds(folder / "best") == [3] and chosen_round(folder, "best") == 3
+    assert kept_rounds(folder / "best") == [3] and resolve_round(folder, "best") == 3
     assert again(folder, goal="accuracy")["best_round"] == 2 and kept_rounds(folder / "best") == [5]
     assert "the best round so far (2) was not kept" in caplog.text
     with pytest.raises(RunError, match=r"its best round \(2\) was not kept, .*; round 5 was: --round 5"):
-        chosen_round(folder, "best")
+        resolve_round(folder, "best")
 
 
 def test_the_commands(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_the_commands(tmp_path: Path) -> None:
     failed = cli.invoke(app, ["lens", str(plain), "--round", "best"])
     assert failed.exit_code == 2 and "set output.keep_best = true" in failed.stderr
     with pytest.raises(RunError, match="best round was not kept"):
-        chosen_round(plain, "best")
+        resolve_round(plain, "best")
     with pytest.raises(ConfigError, match="--round last: write a number of rounds, or best"):
         parse_round("last")
 

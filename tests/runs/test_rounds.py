@@ -16,7 +16,7 @@ from undrift.runs.folder.files import RunError
 from undrift.runs.loop.stall import StalledError, idle_rounds, stall_error
 from undrift.studies import Comparison, compare
 from undrift.studies.tune import Tuning, tune
-from undrift.util.storage.metrics import Metrics
+from undrift.util.storage.metrics import Metrics, read_rows
 
 pytestmark = pytest.mark.usefixtures("tiny")
 LENS = {"lens_every": 2, "lens": ["spectrum"], "lens_clients": 2}
@@ -102,7 +102,7 @@ def test_a_stop_does_not_reset_the_idle_rounds(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         start(Config.build(values), tmp_path / "run", stop)
-    assert idle_rounds(Metrics(tmp_path / "run" / "metrics.jsonl")) == 2
+    assert idle_rounds(read_rows(tmp_path / "run")) == 2
     with pytest.raises(StalledError, match="in the last 3 rounds"):
         start(folder=tmp_path / "run", resume=True, **values)
     assert len(rows(tmp_path / "run" / "metrics.jsonl")) == 3

@@ -12,7 +12,7 @@ import typer
 from _site import commands, contents, curves, docstrings, gallery, links, moved, pages, reference
 from undrift.algorithms import ALGORITHMS
 from undrift.cli import app
-from undrift.compose.cards import FAMILIES
+from undrift.compose.stored import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
 

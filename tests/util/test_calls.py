@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from undrift.util.naming.binding import build, check_arguments, conform_argument, scalar_types
+from undrift.util.naming.binding import build, check_arguments, conform_argument, literal_types
 from undrift.util.naming.calls import Call, read_arguments, read_call, read_terms, value_text
 
 
@@ -75,13 +75,14 @@ def test_arguments_are_checked_against_annotations() -> None:
 def test_scalars_are_what_a_file_can_set() -> None:
     def model(classes: int, patch: int = 4, rate: float | None = None, widths: tuple[int, ...] = ()) -> None: ...
 
-    known = scalar_types(model, "classes")
-    assert list(known) == ["patch", "rate"]
+    known = literal_types(model, "classes")
+    assert list(known) == ["patch", "rate", "widths"]
     check_arguments("model 'm'", known, {"patch": 16, "rate": 1})
     for given, message in (
-        ({"path": 16}, "model 'm' has no argument 'path'; it takes patch, rate"),
+        ({"path": 16}, "model 'm' has no argument 'path'; it takes patch, rate, widths"),
         ({"patch": True}, "model 'm': patch must be a whole number, got True"),
         ({"rate": "a"}, "model 'm': rate must be a number or None, got 'a'"),
+        ({"widths": (8, "a")}, r"model 'm': widths must be tuple\[int, ...\], got \(8, 'a'\)"),
     ):
         with pytest.raises(ValueError, match=message):
             check_arguments("model 'm'", known, given)

@@ -2,12 +2,13 @@
 
 import json
 from math import inf, nan
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from undrift.util.storage.jsonable import jsonable, to_json
+from undrift.util.storage.jsonable import jsonable, parse_object, read_object, read_objects, to_json
 
 
 def test_tensors_arrays_and_numbers_that_are_not_finite() -> None:
@@ -20,3 +21,10 @@ def test_tensors_arrays_and_numbers_that_are_not_finite() -> None:
 def test_what_is_no_value_is_refused() -> None:
     with pytest.raises(TypeError):
         to_json({"a": object()})
+
+
+def test_damaged_files_have_the_objects_that_are_whole(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    assert (read_object(file), [*read_objects(file)]) == ({}, [])
+    file.write_bytes(b'{"round": 1}\n\xff\n[3]\n' + b"[" * 100_000 + b'\n{"round": 2}\n{"rou')
+    assert [*read_objects(file)] == [{"round": 1}, {"round": 2}] and read_object(file) == parse_object("null") == {}

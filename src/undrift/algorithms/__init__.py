@@ -109,7 +109,7 @@ from undrift.blocks import __all__ as _blocks
 from undrift.core.local import presets
 from undrift.core.method.algorithm import Algorithm
 from undrift.util.naming.binding import annotations_of, check_kinds
-from undrift.util.naming.names import normalized, unknown_name
+from undrift.util.naming.names import normalize_name, unknown_name
 from undrift.util.naming.plugins import PluginGroup
 from undrift.util.naming.references import Reference
 
@@ -234,7 +234,7 @@ def listed(name: str) -> str | None:
         >>> listed("Fed_SAM"), listed("fedavg + sam")
         ('fedsam', None)
     """
-    return next((own for own in ALGORITHMS if normalized(own) == normalized(name)), None)
+    return next((own for own in ALGORITHMS if normalize_name(own) == normalize_name(name)), None)
 
 
 def function(name: str) -> Callable[..., Algorithm]:

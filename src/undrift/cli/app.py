@@ -19,6 +19,7 @@ import click
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from undrift.cli.options import expand_options
 from undrift.util.naming.names import suggest
 from undrift.util.storage.files import StorageError
 from undrift.util.version import __version__
@@ -130,7 +131,8 @@ def _usage_line(error: click.ClickException) -> str:
 
 class _App(typer.Typer):
     def command(self, name: str | None = None, **more: Any) -> Callable[..., Any]:
-        return super().command(name, **{"cls": _Command, **more})
+        add = super().command(name, **{"cls": _Command, **more})
+        return lambda function: add(expand_options(function))
 
 
 app = _App(

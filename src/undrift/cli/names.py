@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from undrift.util.naming.names import normalized, unknown_name
+from undrift.util.naming.names import normalize_name, unknown_name
 from undrift.util.naming.plugins import plugins
 
 DATA = (
@@ -39,7 +39,6 @@ MODELS = (
     "densenet121",
     "vit-tiny",
 )
-FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal", "adapters", "asynchronous")
 ENGINES = ("local", "ray", "flower")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 PARTITIONS = ("iid", "dirichlet:0.1", "classes:2", "natural")
@@ -61,7 +60,7 @@ def data_sets() -> list[str]:
     return [*DATA, *_plugin_names("undrift.data")]
 
 
-def plugged() -> bool:
+def has_plugins() -> bool:
     """Whether a package adds methods, blocks, models or data."""
     return any(plugins(f"undrift.{kind}") for kind in ("methods", "blocks", "models", "data"))
 
@@ -89,7 +88,7 @@ def check_spelling(method: str | None = None, data: str | None = None, model: st
         if word is None or not re.fullmatch(r"[A-Za-z][\w-]*", word) or Path(word).exists():
             continue
         names = known()
-        if normalized(word) not in map(normalized, names):
+        if normalize_name(word) not in map(normalize_name, names):
             raise ValueError(f"{setting}{unknown_name(what, word, names)}")
 
 

@@ -1,60 +1,88 @@
-"""The options of commands that train: the engine, its workers and their device."""
+"""Options that several commands have, declared once: the engine, its workers and their device, and a kept round."""
 
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, signature
 from typing import Annotated, Any
 
 import typer
 
 from undrift.cli.names import DEVICES, ENGINES, completion
 
-Engine = Annotated[
-    str | None,
-    typer.Option(
-        help="Where clients are trained: local, ray or flower; it does not affect results.",
-        autocompletion=completion(ENGINES),
-    ),
-]
-Workers = Annotated[
-    str | None, typer.Option(help="Number of workers; auto measures the training of one client and chooses.")
-]
+KeptRound = Annotated[str | None, typer.Option(help="A round whose checkpoint was kept, or best; default the last.")]
 Device = Annotated[
     str | None,
     typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...; see undrift doctor.", autocompletion=completion(DEVICES)),
 ]
-Gpus = Annotated[float | None, typer.Option(help="GPUs per worker: 0.25 puts four workers on each GPU.")]
-Deterministic = Annotated[
-    bool | None,
-    typer.Option(
-        "--deterministic/--no-deterministic", help="Deterministic kernels: bit-identical results on a GPU, slower."
-    ),
-]
 
 
-def engine_settings(
-    engine: str | None,
-    workers: str | None,
-    device: str | None,
-    gpus: float | None = None,
-    deterministic: bool | None = None,
-) -> dict[str, Any]:
-    """The settings of the engine that flags give; None leaves one as it is.
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where a command trains clients; None leaves a setting of the engine as it is."""
+
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="Where clients are trained: local, ray or flower; it does not affect results.",
+            autocompletion=completion(ENGINES),
+        ),
+    ] = None
+    workers: Annotated[
+        str | None, typer.Option(help="Number of workers; auto measures the training of one client and chooses.")
+    ] = None
+    device: Device = None
+
+    def settings(self) -> dict[str, Any]:
+        """The settings of the table `engine` that were given, with None for the others."""
+        values: dict[str, Any] = dict(vars(self))
+        values["name"] = values.pop("engine")
+        if self.workers is not None and self.workers.isdecimal():
+            values["workers"] = int(self.workers)
+        return values
+
+    def check_workers(self, *engines: str) -> None:
+        """Raise if workers are given to runs that all use the local engine, which has one.
+
+        Args:
+            engines: the names of the runs' engines.
+        """
+        if self.workers not in (None, "1", "auto") and set(engines) == {"local"}:
+            raise ValueError(f"--workers {self.workers}: the local engine has one; add --engine ray, or leave it out")
+
+
+@dataclass(frozen=True)
+class TrainingOptions(EngineOptions):
+    """The same with the settings of GPUs."""
+
+    gpus: Annotated[float | None, typer.Option(help="GPUs per worker: 0.25 puts four workers on each GPU.")] = None
+    deterministic: Annotated[
+        bool | None,
+        typer.Option(
+            "--deterministic/--no-deterministic", help="Deterministic kernels: bit-identical results on a GPU, slower."
+        ),
+    ] = None
+
+
+def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A command as Typer reads it: an argument that is a dataclass of options stands for all its fields.
 
     Args:
-        engine: its name.
-        workers: a number or "auto".
-        device: the name of a device.
-        gpus: a worker's share of a GPU.
-        deterministic: whether kernels are deterministic.
+        command: the function of a command; it is called with the dataclass.
     """
-    count = int(workers) if workers is not None and workers.isdecimal() else workers
-    return {"name": engine, "workers": count, "device": device, "gpus": gpus, "deterministic": deterministic}
+    own = signature(command)
+    place = next((one for one in own.parameters.values() if is_dataclass(one.annotation)), None)
+    if place is None:
+        return command
+    name, kind = place.name, place.annotation
 
+    @wraps(command)
+    def call(**given: Any) -> Any:
+        chosen = {field.name: given.pop(field.name) for field in fields(kind)}
+        return command(**given, **{name: kind(**chosen)})
 
-def check_workers(workers: str | None, *engines: str) -> None:
-    """Raise if workers are given to runs that all use the local engine, which has one.
-
-    Args:
-        workers: a number or "auto".
-        engines: the names of the runs' engines.
-    """
-    if workers not in (None, "1", "auto") and set(engines) == {"local"}:
-        raise ValueError(f"--workers {workers}: the local engine has one; add --engine ray, or leave it out")
+    keyword = Parameter.KEYWORD_ONLY
+    options = [Parameter(one.name, keyword, default=one.default, annotation=one.type) for one in fields(kind)]
+    shown = [options if one is place else [one.replace(kind=keyword)] for one in own.parameters.values()]
+    call.__signature__ = own.replace(parameters=[one for several in shown for one in several])  # type: ignore[attr-defined]
+    return call

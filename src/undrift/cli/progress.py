@@ -40,7 +40,7 @@ class RunProgress(Progress):
             config: its settings.
             folder: the run's, which may not exist yet.
         """
-        return lambda row: self.show_row(row, judged_in(folder, config))
+        return lambda row: self.show_row(row, judge_in(folder, config))
 
     def of_trial(self, trial: Trial, row: dict[str, Any] | None) -> None:
         """Show a row of one of the runs of a comparison, or count a run that has ended (None)."""
@@ -49,7 +49,7 @@ class RunProgress(Progress):
             self.ended += rounds
             self.complete(self.ended)
         else:
-            self.show_row(row, self._judged(trial.config, trial.name), rounds=rounds)
+            self.show_row(row, self._judge(trial.config, trial.name), rounds=rounds)
 
     def of_tuning(self, config: Config) -> Callable[[str, dict[str, Any]], None]:
         """What shows the rows of the trials of a tuning.
@@ -59,7 +59,7 @@ class RunProgress(Progress):
         """
 
         def show(name: str, row: dict[str, Any]) -> None:
-            self.show_row(row, self._judged(config, f"trials/{name}"), rounds=config.rounds)
+            self.show_row(row, self._judge(config, f"trials/{name}"), rounds=config.rounds)
             self.ended += config.rounds if row["round"] == config.rounds else 0
 
         return show
@@ -79,8 +79,8 @@ class RunProgress(Progress):
         self.update(row["round"], self.accuracy + loss, rounds=rounds, before=self.ended)
         self._hint(row.get("seconds", 0.0), row.get("evaluate_seconds", 0.0))
 
-    def _judged(self, config: Config, name: str) -> Column:
-        return judged_in(None if self.out is None else self.out / name, config)
+    def _judge(self, config: Config, name: str) -> Column:
+        return judge_in(None if self.out is None else self.out / name, config)
 
     def _hint(self, training: float, evaluation: float) -> None:
         """Print once how to evaluate less often if an evaluation takes much longer than the training of its round."""
@@ -91,14 +91,13 @@ class RunProgress(Progress):
             self.print(hint + "--set output.evaluate_every=10 evaluates in every tenth round only.")
 
 
-def judged_in(folder: Path | None, config: Config) -> Column:
+def judge_in(folder: Path | None, config: Config) -> Column:
     """By what a run is judged: as recorded in its folder, or else by its settings.
 
     Args:
         folder: the run's, which may not exist yet.
         config: its settings.
     """
-    path = None if folder is None else folder / "config.toml"
-    if folder is None or path is None or not path.is_file():
+    if folder is None or not (folder / "config.toml").is_file():
         return config_column(config)
-    return run_column(folder, Config.read(path))
+    return run_column(folder, Config.read(folder))

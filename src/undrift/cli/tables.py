@@ -38,14 +38,15 @@ def show_rows(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]]
     """Print a title and a table.
 
     Args:
-        title: the line above it.
+        title: the line above it; empty has none.
         headings: of the columns.
         rows: the cells.
         keys: how many columns name the row; the others are numbers, and a table wider than the terminal is split. None
             has texts only, which wrap.
     """
     console = open_console()
-    console.print(title, markup=False, highlight=False)
+    if title:
+        console.print(title, markup=False, highlight=False)
     if keys is None:
         console.print(_table(headings, rows, range(len(headings)), len(headings)))
     else:

@@ -5,12 +5,12 @@ from inspect import signature
 from typing import Any, NamedTuple
 
 from undrift import algorithms
-from undrift.compose.grammar import composed, parse, with_arguments
+from undrift.compose.grammar import is_composition, parse, with_arguments
 from undrift.compose.terms import Term, keys, parts, read_composition
 from undrift.core.local import presets
 from undrift.core.method.algorithm import Algorithm
 from undrift.util.naming.calls import value_text
-from undrift.util.naming.names import normalized
+from undrift.util.naming.names import normalize_name
 
 
 def make(method: str, *, preset: str | None = None, **arguments: object) -> Algorithm:
@@ -28,7 +28,7 @@ def make(method: str, *, preset: str | None = None, **arguments: object) -> Algo
         >>> make("fedgloss", preset="fedfft").server_optimizer
         ServerSAM(rho=0.1, warmup=0, first=0.001)
     """
-    if not composed(method):
+    if not is_composition(method):
         return algorithms.make(method, preset=preset, **arguments)
     if arguments and preset is not None:
         raise TypeError(f"make: with a preset a composition includes its arguments; write them into {method!r}")
@@ -59,11 +59,11 @@ def resolve(name: str, method: str, arguments: Mapping[str, Any] | None = None) 
         'fedsam(rho=0.05) + fsa(larger=0.9, rho=0.1, count=2)'
     """
     found = presets.preset(name)
-    if not composed(method):
+    if not is_composition(method):
         own = found.of(method)
         return Resolved(method, {**own.arguments, **(arguments or {})}, {**found.local, **own.local})
     try:
-        terms = [_filled(term, found) for term in read_composition(method)]
+        terms = [_fill_term(term, found) for term in read_composition(method)]
     except ValueError:  # `parse` reports what is wrong with it
         return Resolved(method, dict(arguments or {}), dict(found.local))
     local = dict(found.local)
@@ -72,9 +72,9 @@ def resolve(name: str, method: str, arguments: Mapping[str, Any] | None = None) 
     return Resolved(" + ".join(term for term, _ in terms), dict(arguments or {}), local)
 
 
-def _filled(term: Term, found: presets.Preset) -> tuple[str, presets.MethodPreset]:
+def _fill_term(term: Term, found: presets.Preset) -> tuple[str, presets.MethodPreset]:
     """A term with the arguments that the preset has for its name, and everything that the preset has for it."""
-    call, key = term.call, keys(found.methods).get(normalized(term.name), "")
+    call, key = term.call, keys(found.methods).get(normalize_name(term.name), "")
     if not key or (term.slot and key in algorithms.ALGORITHMS):
         return call.source, presets.MethodPreset()
     own = found.of(key)

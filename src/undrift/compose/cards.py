@@ -17,8 +17,8 @@ from urllib.parse import quote_plus
 
 from undrift.algorithms import ALGORITHMS, METHODS, function, make
 from undrift.blocks import Buffered, ByExamples, Uniform
-from undrift.compose.grammar import explained, parse, text
-from undrift.compose.stored import PATH
+from undrift.compose.grammar import explain_terms, parse, text
+from undrift.compose.stored import FAMILIES, PATH
 from undrift.compose.symbols import explain_symbols
 from undrift.compose.terms import read_composition
 from undrift.core.local.presets import PAPERS, MethodPreset
@@ -27,9 +27,6 @@ from undrift.core.method.algorithm import Algorithm, Cost, cost
 from undrift.privacy.statement import why_not_private
 from undrift.util.display.tables import markdown as markdown_table
 from undrift.util.naming.names import suggest
-
-FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal", "adapters", "asynchronous")
-"""The families of methods, in the order in which `undrift list` shows them."""
 
 _DRIFT = {"drift", "momentum", "objective", "local_optimizer", "personalization"}
 """Slots of methods against drift that is not one of the families before."""
@@ -155,7 +152,7 @@ def _composition(name: str) -> bool:
 def _composed_card(name: str) -> Card:
     """The card of a composition: its equations are those of its blocks, in the order of a round."""
     algorithm = parse(name)
-    blocks = [f"{term}\n{indent(about, '    ')}" for term, about in explained(algorithm).items()]
+    blocks = [f"{term}\n{indent(about, '    ')}" for term, about in explain_terms(algorithm).items()]
     title = "A composition of blocks, in the order of a round; where it has none, it is FedAvg."
     known: dict[str, Any] = {"family": family(algorithm), "composition": text(algorithm), "cost": cost(algorithm)}
     none: dict[str, Any] = dict.fromkeys(("defaults", "limits", "references"), ())

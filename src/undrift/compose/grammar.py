@@ -26,13 +26,13 @@ from inspect import cleandoc, signature
 from typing import Any
 
 from undrift.blocks import ByExamples, Filter, Filters, Uniform
-from undrift.compose.terms import Term, as_term, check_part, dashed, maker, name_of, parts, read_composition
+from undrift.compose.terms import Term, as_term, check_part, maker, name_of, parts, read_composition, with_dashes
 from undrift.core.method.algorithm import SLOTS, Algorithm
 from undrift.core.method.block import AnyBlock
 from undrift.core.method.parts import ByPart, by_part
 from undrift.util.naming.binding import build, conform_argument
 from undrift.util.naming.calls import Call, changed_fields, read_call, read_terms
-from undrift.util.naming.names import normalized
+from undrift.util.naming.names import normalize_name
 
 BY_PART = "by-part"
 """The term that gives tensors by name blocks of their own."""
@@ -86,7 +86,7 @@ class _Filling:
     def hint(self) -> str:
         """What to write instead if it conflicts with another term."""
         if len(self.fills) > 1:
-            return f", or write what you want of {self.text} alone: {_joined(self.fills)}"
+            return f", or write what you want of {self.text} alone: {_join_terms(self.fills)}"
         return f", or write {self.others[0]}" if self.others else ""
 
 
@@ -108,7 +108,7 @@ def parse(text: str) -> Algorithm:
             if before is None or before.yields(place):
                 filled[place] = (term, part)
             elif not term.yields(place):
-                filled[place] = _extended(place, before, term)
+                filled[place] = _extend(place, before, term)
     _one_filter_block(filled)
     filters: dict[str, Any] = {place.filter: part for place, (_, part) in filled.items() if place.filter}
     slots: dict[str, Any] = {place.slot: part for place, (_, part) in filled.items() if not place.filter}
@@ -126,21 +126,21 @@ def text(algorithm: Algorithm) -> str:
         >>> text(parse("scaffold + sam(0.05)"))
         'perturbation:sam(rho=0.05) + drift:scaffold + aggregation:uniform'
     """
-    return _joined(_fills(algorithm)) or "fedavg"
+    return _join_terms(_fills(algorithm)) or "fedavg"
 
 
-def explained(algorithm: Algorithm) -> dict[str, str]:
+def explain_terms(algorithm: Algorithm) -> dict[str, str]:
     """The terms of `text`, each with the first lines of its docstring: what the client and the server do.
 
     Example:
-        >>> explained(parse("uniform"))
+        >>> explain_terms(parse("uniform"))
         {'aggregation:uniform': 'server:  delta = 1/m sum_i delta_i'}
     """
     about = {place: cleandoc(type(part).__doc__ or "") for place, part in _fills(algorithm).items()}
-    return {_written(place, part): about[place].partition("\n\n")[0] for place, part in _fills(algorithm).items()}
+    return {_write_term(place, part): about[place].partition("\n\n")[0] for place, part in _fills(algorithm).items()}
 
 
-def composed(text: str) -> bool:
+def is_composition(text: str) -> bool:
     """Whether a text is a composition rather than an algorithm's name."""
     return any(sign in text for sign in "+(:")
 
@@ -173,17 +173,17 @@ def with_arguments(text: str, arguments: Mapping[str, object]) -> str:
 
 def _read(term: Term, perturbed: bool) -> _Filling:
     """What a term fills; `perturbed` is whether an earlier term has a perturbation."""
-    if normalized(term.name) == normalized(BY_PART):
+    if normalize_name(term.name) == normalize_name(BY_PART):
         block = _read_parts(term.call)
-        return _placed(term.source, block, term.slot or block.home, term.source)
+        return _place_part(term.source, block, term.slot or block.home, term.source)
     make, source = maker(term), term.source
     part = check_part(build(make, term.call), source)
     if isinstance(part, Algorithm):
         if term.slot:
-            raise ValueError(f"{source!r}: {term.name} is an algorithm; write it without {dashed(term.slot)}:")
+            raise ValueError(f"{source!r}: {term.name} is an algorithm; write it without {with_dashes(term.slot)}:")
         return _Filling(source, _fills(part))
     name = term.name if term.reference else next((own for own, kind in parts().items() if kind is make), term.name)
-    placed = _placed(source, part, term.slot or _home(part, perturbed), str(replace(term.call, name=name)))
+    placed = _place_part(source, part, term.slot or _home(part, perturbed), str(replace(term.call, name=name)))
     if make is type(part):
         return replace(
             placed, given=frozenset(signature(make).bind(*term.call.positional, **term.call.named).arguments)
@@ -206,7 +206,7 @@ def _read_parts(call: Call) -> AnyBlock:
     return block
 
 
-def _placed(source: str, made: AnyBlock | Filter, where: str, bare: str) -> _Filling:
+def _place_part(source: str, made: AnyBlock | Filter, where: str, bare: str) -> _Filling:
     """The term of a block or a filter, with the other places that it fits."""
     if isinstance(made, Filter):
         if where not in FILTERED:
@@ -216,7 +216,7 @@ def _placed(source: str, made: AnyBlock | Filter, where: str, bare: str) -> _Fil
         raise ValueError(f"{source!r}: only filters act on the gradient; {bare.partition('(')[0]} is a block")
     else:
         places, place = _fits(made), _Place(where)
-    others = tuple(f"{dashed(other)}:{bare}" for other in places if other != where)
+    others = tuple(f"{with_dashes(other)}:{bare}" for other in places if other != where)
     return _Filling(source, {place: made}, others)
 
 
@@ -231,7 +231,7 @@ def _one_filter_block(filled: Mapping[_Place, tuple[_Filling, AnyBlock | Filter]
         raise ValueError(f"{first!r} and {second!r} both fill the spectral slot; leave one of them out{hint}")
 
 
-def _extended(place: _Place, before: _Filling, term: _Filling) -> tuple[_Filling, AnyBlock | Filter]:
+def _extend(place: _Place, before: _Filling, term: _Filling) -> tuple[_Filling, AnyBlock | Filter]:
     """Which of two terms fills a place, and with what: the one that extends the other's block, or an error."""
     for one, host in ((term, before), (before, term)):
         if (block := one.over(place, host)) is not None:
@@ -264,14 +264,14 @@ def _fills(algorithm: Algorithm) -> Filled:
     return out
 
 
-def _joined(fills: Filled) -> str:
+def _join_terms(fills: Filled) -> str:
     """The filled places as text."""
-    return " + ".join(_written(place, part) for place, part in fills.items())
+    return " + ".join(_write_term(place, part) for place, part in fills.items())
 
 
-def _written(place: _Place, part: AnyBlock | Filter) -> str:
+def _write_term(place: _Place, part: AnyBlock | Filter) -> str:
     """The term of one part."""
-    where = dashed(place.filter or place.slot)
+    where = with_dashes(place.filter or place.slot)
     if isinstance(part, ByPart):
         own = [(name, block) for name, block in part.parts if name != "*" or type(block) not in SLOTS.values()]
         return str(Call(f"{where}:{BY_PART}", tuple(x for name, block in own for x in (name, str(_call(block))))))

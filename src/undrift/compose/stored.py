@@ -5,6 +5,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal", "adapters", "asynchronous")
+"""The families of methods, in the order in which `undrift list` shows them."""
+
 PATH = Path(__file__).with_name("methods.json")
 
 

@@ -16,7 +16,7 @@ from undrift.blocks import Filter
 from undrift.core.method.algorithm import SLOTS, Algorithm
 from undrift.core.method.block import AnyBlock, Block
 from undrift.util.naming.calls import Call, read_terms
-from undrift.util.naming.names import normalized, suggest
+from undrift.util.naming.names import normalize_name, suggest
 from undrift.util.naming.plugins import PluginGroup
 from undrift.util.naming.references import Reference
 
@@ -68,7 +68,9 @@ def as_term(call: Call) -> Term:
     first = _slot(words[0]) if len(words) > 1 else ""
     name = ":".join(words[1:] if first else words)
     if ":" in name and Reference.parse(name) is None:
-        raise ValueError(f"{call.source!r}: no slot is named {words[0]!r}; {suggest(words[0], map(dashed, _PLACES))}")
+        raise ValueError(
+            f"{call.source!r}: no slot is named {words[0]!r}; {suggest(words[0], map(with_dashes, _PLACES))}"
+        )
     return Term(first, name, call)
 
 
@@ -76,8 +78,8 @@ def maker(term: Term) -> Callable[..., Part | Algorithm]:
     """The function or class that a term calls: an algorithm's, or that of a block or filter."""
     slot, name, source = term.slot, term.name, term.source
     if term.reference is not None:
-        return _own(term.reference, source)
-    algorithm, part = keys(ALGORITHMS).get(normalized(name)), keys(parts()).get(normalized(name))
+        return _resolve_own(term.reference, source)
+    algorithm, part = keys(ALGORITHMS).get(normalize_name(name)), keys(parts()).get(normalize_name(name))
     if algorithm is not None and not slot:
         return ALGORITHMS[algorithm]
     if part is not None:
@@ -104,7 +106,7 @@ def check_part(value: object, source: str) -> Part | Algorithm:
 def parts() -> Mapping[str, Callable[..., Part]]:
     """Every block and filter of ours by its name in a term."""
     classes = (getattr(blocks, name) for name in blocks.__all__ if name not in ("Filter", "Filters"))
-    return _named(tuple(classes), tuple(ALGORITHMS))
+    return _name_classes(tuple(classes), tuple(ALGORITHMS))
 
 
 def name_of(kind: type[Part]) -> str:
@@ -128,10 +130,10 @@ def name_of(kind: type[Part]) -> str:
 
 def keys(known: Iterable[str]) -> dict[str, str]:
     """Names by their normalised form."""
-    return {normalized(name): name for name in known}
+    return {normalize_name(name): name for name in known}
 
 
-def dashed(name: str) -> str:
+def with_dashes(name: str) -> str:
     """A name with dashes instead of underscores."""
     return name.replace("_", "-")
 
@@ -141,15 +143,15 @@ _PLACES = (*SLOTS, "gradient")
 
 def _slot(prefix: str) -> str:
     """The slot or filter that a prefix names; "" if it names none."""
-    return keys(_PLACES).get(normalized(prefix), "")
+    return keys(_PLACES).get(normalize_name(prefix), "")
 
 
-def _own(reference: Reference, source: str) -> Callable[..., Any]:
+def _resolve_own(reference: Reference, source: str) -> Callable[..., Any]:
     """What a reference names; a misspelled slot has the form of a module."""
     try:
         return _callable(reference.resolve(), repr(source))
     except ValueError:
-        advice = suggest(reference.module, map(dashed, _PLACES))
+        advice = suggest(reference.module, map(with_dashes, _PLACES))
         if "." in reference.module or not advice.startswith("did you mean") or find_spec(reference.module):
             raise
         raise ValueError(f"{source!r}: no slot is named {reference.module!r}; {advice}") from None
@@ -163,7 +165,7 @@ def _callable(value: Any, what: str) -> Callable[..., Any]:
 
 
 @lru_cache(maxsize=8)
-def _named(classes: tuple[type, ...], algorithms: tuple[str, ...]) -> Mapping[str, type]:
+def _name_classes(classes: tuple[type, ...], algorithms: tuple[str, ...]) -> Mapping[str, type]:
     """Classes by their names with dashes, or spelled as the algorithm of the same name: feddyn, not fed-dyn."""
-    names, spelled = keys(algorithms), [dashed(re.sub(_HUMP, "-", part.__name__).lower()) for part in classes]
-    return {names.get(normalized(name), name): part for name, part in zip(spelled, classes, strict=True)}
+    names, spelled = keys(algorithms), [with_dashes(re.sub(_HUMP, "-", part.__name__).lower()) for part in classes]
+    return {names.get(normalize_name(name), name): part for name, part in zip(spelled, classes, strict=True)}

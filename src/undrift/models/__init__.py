@@ -17,7 +17,7 @@ from undrift.models.resnet import ResNet, resnet, resnet18
 from undrift.models.start import Started, fit, freeze, hash_weights, read_weights
 from undrift.models.variational import Variational, variational_cnn
 from undrift.models.vision import densenet121, vit_tiny
-from undrift.util.naming.binding import check_arguments, literal_types, scalar_types
+from undrift.util.naming.binding import check_arguments, is_scalar, literal_types
 from undrift.util.naming.names import unknown_name
 from undrift.util.naming.plugins import PluginGroup
 from undrift.util.naming.references import Reference
@@ -71,7 +71,9 @@ def arguments(name: str) -> dict[str, Any]:
         >>> arguments("vit-tiny")
         {'image': <class 'int'>, 'patch': <class 'int'>}
     """
-    return scalar_types(MODELS[name], *_FROM_DATA) if name in MODELS else literal_types(_maker(name))
+    if name not in MODELS:
+        return literal_types(_maker(name))
+    return {key: hint for key, hint in literal_types(MODELS[name], *_FROM_DATA).items() if is_scalar(hint)}
 
 
 def build(

@@ -3,7 +3,6 @@
 python -m undrift.papers.page docs/evidence/papers.md
 """
 
-import re
 import sys
 from pathlib import Path
 
@@ -37,10 +36,9 @@ def page() -> str:
 
 
 def _section(paper: Paper) -> str:
-    """The table of one paper."""
+    """The table of one paper, with the numbers that need no experiment at its end."""
     rows = [_row(paper, key, item) for key, item in paper.items.items()]
     rows += [[number, "", "none needed", f"no experiment: {why}"] for number, why in paper.without.items()]
-    rows.sort(key=lambda row: _order(row[0]))
     return f"## {paper.title}\n\n" + markdown(["item", "command", "dry run", "differs from the paper"], rows) + "\n"
 
 
@@ -53,30 +51,6 @@ def _row(paper: Paper, key: str, item: Item) -> list[str]:
         "passes",
         (shared + item.differs).strip(),
     ]
-
-
-def _order(text: str) -> tuple[int, int]:
-    """Tables, figures and sections, by number, which may be Roman.
-
-    Example:
-        >>> sorted(["Section 5.2", "Figure 12: curves", "Figure 2", "Table VIII"], key=_order)
-        ['Table VIII', 'Figure 2', 'Figure 12: curves', 'Section 5.2']
-    """
-    kind, number = text.replace(":", " ").split()[:2]
-    digits = re.match(r"\d+", number)
-    return ("Table", "Figure", "Section").index(kind), int(digits.group()) if digits else _roman(number)
-
-
-def _roman(text: str) -> int:
-    """The value of a Roman number.
-
-    Example:
-        >>> [_roman(text) for text in ("I", "IV", "IX", "X")]
-        [1, 4, 9, 10]
-    """
-    values = [{"I": 1, "V": 5, "X": 10, "L": 50}[letter] for letter in text]
-    following = [*values[1:], 0]
-    return sum(-value if value < after else value for value, after in zip(values, following, strict=True))
 
 
 if __name__ == "__main__":

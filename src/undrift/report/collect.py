@@ -133,7 +133,7 @@ def comparison_of(run: Path) -> Path | None:
 def _settings(folder: Path, name: str, notes: list[str]) -> Config | None:
     """The settings of a run; None, with a note, if they cannot be read."""
     try:
-        return Config.read(folder / "config.toml")
+        return Config.read(folder)
     except ConfigError as error:
         notes.append(f"{name} is damaged and left out: {_shorten_paths(error, folder)}")
         return None

@@ -17,7 +17,7 @@ from undrift.runs.folder.judge import GLOBAL, config_column, lost_round, run_sum
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.goals import Column
 from undrift.util.storage.files import write
-from undrift.util.storage.metrics import Metrics
+from undrift.util.storage.metrics import read_rows
 from undrift.util.storage.summary import has_ended
 
 STATES = ("done", "unfinished", "damaged")
@@ -192,7 +192,7 @@ def _summary(folder: Path) -> Mapping[str, Any]:
     except ValueError:
         raise ValueError("summary.json: not valid JSON") from None
     except FileNotFoundError:
-        return run_summary(Metrics(folder / "metrics.jsonl").rows(), config_column(Config.read(folder / "config.toml")))
+        return run_summary(read_rows(folder), config_column(Config.read(folder)))
 
 
 def _last_row(folder: Path, rounds: int) -> Mapping[str, Any]:

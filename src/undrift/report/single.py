@@ -11,7 +11,7 @@ from undrift.report.kinds import KINDS, Kind
 from undrift.report.loaded import LoadedRun, Material, ReportError
 from undrift.report.sections import sections
 from undrift.runs.folder.checkpoint import kept_rounds
-from undrift.runs.reading.best_round import BEST, Round, chosen_round
+from undrift.runs.reading.best_round import BEST, Round, resolve_round
 from undrift.runs.reading.open_checkpoint import lens_file, look
 from undrift.util.naming.names import suggest
 
@@ -73,7 +73,7 @@ def _at_round(material: Material, round: Round | None) -> Material:
         return material
 
     def earlier(run: LoadedRun) -> LoadedRun:
-        return replace(run, round=chosen_round(run.folder, round))
+        return replace(run, round=resolve_round(run.folder, round))
 
     groups = [replace(group, runs=tuple(map(earlier, group.runs))) for group in material.groups]
     return replace(material, groups=tuple(groups))

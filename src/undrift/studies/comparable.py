@@ -58,7 +58,7 @@ def check_left_out(runs: Mapping[str, Config], out: Path, setup: Setup | None = 
             found: dict[Hashable, str] = {}
             for name, config in runs.items():
                 if config.seed == seed and getattr(config, key) is None:
-                    found.setdefault(getattr(Config.read(out / name / "config.toml"), key), name)
+                    found.setdefault(getattr(Config.read(out / name), key), name)
             if setup is not None and found:
                 found.setdefault(getattr(setup.config, key), "the next run")
             values = ", ".join(f"{value!r} in {name}" for value, name in found.items())

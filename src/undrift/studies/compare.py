@@ -313,7 +313,7 @@ def compare(
     wanted = only or (lambda _: True)
     failures: dict[str, dict[str, str]] = {}
     if comparison.strict:
-        comparison, failures = _tuned(comparison, out, watch, engine, wanted)
+        comparison, failures = _tune_rows(comparison, out, watch, engine, wanted)
     trials = comparison.trials(engine)
     sheet = Sheet(comparison.name, comparison.baseline, comparison.table.columns, trials, out, comparison.claims)
     sheet.failures |= failures
@@ -351,7 +351,7 @@ def compare(
     return sheet.save()
 
 
-def _tuned(
+def _tune_rows(
     comparison: Comparison,
     out: Path,
     watch: Watch | None,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from undrift.studies.compare import Comparison
-from undrift.util.storage.metrics import Metrics
+from undrift.util.storage.metrics import read_rows
 
 METHODS = ("fedavg", "feddyn")
 ROUNDS = 15
@@ -42,7 +42,7 @@ def accuracy_curves(comparison: Comparison, out: Path) -> dict[str, list[tuple[f
     """
     found = {}
     for trial in comparison.trials():
-        rows = Metrics(out / trial.name / "metrics.jsonl").rows()[: trial.config.rounds]
+        rows = read_rows(out / trial.name)[: trial.config.rounds]
         points = [(float(row["round"]), float(row["accuracy"])) for row in rows if "accuracy" in row]
         if points:
             found[trial.label] = points

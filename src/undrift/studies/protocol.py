@@ -17,9 +17,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from undrift.runs.folder.files import RunError
-from undrift.runs.settings.per_client import Axes
 from undrift.runs.settings.schema import Strict, read_toml
-from undrift.studies.tune import Tuning, Watch, tune
+from undrift.studies.tune import Axes, Tuning, Watch, tune
 from undrift.util.naming.names import suggest
 
 Protocol = Literal["plain", "strict"]

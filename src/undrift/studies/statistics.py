@@ -95,14 +95,25 @@ def protocol_note(row: Row) -> str:
     )
 
 
-def lost_notes(rows: Sequence[Row]) -> list[str]:
-    """Which rows have runs that diverged: their last evaluation gave no number, or rounds had no accepted upload."""
+def lost_note(rows: Sequence[Row]) -> str:
+    """Which rows have runs that diverged, whose last evaluation gave no number; else empty."""
     notes = [
         f"{row['label']}: diverged, the evaluation after round {round} gave no number (seed {seed})."
         for row in rows
         for seed, round in row.get("lost", {}).items()
     ]
-    return [note for note in (" ".join(notes), idle_note(rows)) if note]
+    return " ".join(notes)
+
+
+def table_note(rows: Sequence[Row], before: str = "") -> str:
+    """How to read the table of some rows.
+
+    Args:
+        rows: of a comparison.
+        before: what comes first.
+    """
+    notes = (judging_note(rows), constant_note(rows), lost_note(rows), idle_note(rows), protocol_note(rows[0]))
+    return " ".join(filter(None, (before, *notes)))
 
 
 Result = Mapping[str, Any]
@@ -323,8 +334,7 @@ def views(rows: Sequence[Row], columns: Sequence[Columns] = ("accuracy",)) -> It
     for name in columns if rows else ():
         headings, texts = cells(rows) if name == "accuracy" else cost_cells(rows)
         keys = headings.index("seeds" if name == "accuracy" else "rounds")
-        first = [judging_note(rows), constant_note(rows), *lost_notes(rows), protocol_note(rows[0])]
-        notes = [cost_note(rows[0]["baseline"])] if name == "cost" else first
+        notes = [cost_note(rows[0]["baseline"]) if name == "cost" else table_note(rows)]
         notes += [judging_note(rows)] if "accuracy" not in columns else []
         yield TableView(headings, texts, keys, " ".join(filter(None, notes)))
 

@@ -16,9 +16,9 @@ from itertools import count, product
 from math import inf, isfinite, prod
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from undrift.runs.folder.files import RunError
 from undrift.runs.folder.judge import GLOBAL, judged_rows, lost_round, measured_rows
@@ -27,14 +27,13 @@ from undrift.runs.loop.stall import StalledError
 from undrift.runs.settings.config import Config, Scalar
 from undrift.runs.settings.engine import Workers
 from undrift.runs.settings.goals import Column
-from undrift.runs.settings.per_client import Axes
 from undrift.runs.settings.schema import ConfigError, Strict, merge_settings, read_toml, validate
 from undrift.runs.setup.prepare import Setup, prepare, variant
 from undrift.studies.comparable import check_left_out, check_shared
 from undrift.studies.statistics import late_mean
 from undrift.util.steps import tell_trial
 from undrift.util.storage.files import make_private, write
-from undrift.util.storage.metrics import Metrics
+from undrift.util.storage.metrics import read_rows
 
 
 def score(rows: Sequence[Mapping[str, Any]], by: str = "best", judged_by: str = GLOBAL) -> float:
@@ -74,6 +73,20 @@ Watch = Callable[[str, dict[str, Any]], None]
 
 GRID: dict[str, tuple[float, ...]] = {"lr": (0.01, 0.05, 0.1, 0.15)}
 HOLDOUT, LEAST = 0.2, 0.1
+
+
+def _axes(grid: Any) -> Any:
+    """A grid whose values are numbers; what is no mapping is left to pydantic."""
+    for name, values in grid.items() if isinstance(grid, Mapping) else ():
+        if not isinstance(values, list | tuple) or not all(isinstance(x, int | float) for x in values):
+            raise ValueError(
+                f"grid.{name}: values must be a list of numbers, as in lr = [0.05, 0.1], got {str(values)[:80]!r}"
+            )
+    return grid
+
+
+Axes: TypeAlias = Annotated[dict[str, tuple[int | float, ...]], BeforeValidator(_axes)]
+"""The axes of a grid, each with its numbers."""
 
 
 class RefusedValueError(ConfigError):
@@ -279,10 +292,10 @@ def tune(
         try:
             complete(config, folder, ready, None if watch is None else lambda row: watch(name, row))
         except StalledError:
-            if not has_diverged(Metrics(folder / "metrics.jsonl").rows()):  # no client took part
+            if not has_diverged(read_rows(folder)):  # no client took part
                 raise
         ended[name] = config
-        rows, judges[0] = judged_rows(folder, config if config.goal else Config.read(folder / "config.toml"))
+        rows, judges[0] = judged_rows(folder, config if config.goal else Config.read(folder))
         return score(rows[: config.rounds], tuning.by, judges[0])
 
     make_private(out)

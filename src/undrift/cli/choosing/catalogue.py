@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from undrift.cli.app import app, report_errors
-from undrift.cli.names import FAMILIES, check_spelling, completion, methods, plugged
-from undrift.util.naming.names import normalized, suggest
+from undrift.cli.names import check_spelling, completion, has_plugins, methods
+from undrift.compose.stored import FAMILIES, stored_methods
+from undrift.util.naming.names import normalize_name, suggest
 
 _LEGEND = """\
 down, up: traffic per client and round; client, server: stored state; all in
@@ -53,10 +54,9 @@ def list_algorithms(
     with report_errors("list"):
         if only is not None and only not in FAMILIES:
             raise ValueError(f"no family is named {only!r}; {suggest(only, FAMILIES)}")
-    from undrift.compose.stored import stored_methods
 
     found, notes, problems = dict(stored_methods()), list[str](), list[str]()
-    if plugged() or found.keys() < set(methods()):
+    if has_plugins() or found.keys() < set(methods()):
         from undrift.algorithms import ALGORITHMS, METHODS
         from undrift.cli.plugins import by_package, survey
         from undrift.compose.cards import facts
@@ -112,10 +112,9 @@ def show(
     from rich.markdown import Markdown
 
     from undrift.cli.console import WIDE, open_console
-    from undrift.compose.stored import stored_methods
 
-    stored = {normalized(own): facts["page"] for own, facts in stored_methods().items()}
-    text = None if as_json else stored.get(normalized(name))
+    stored = {normalize_name(own): facts["page"] for own, facts in stored_methods().items()}
+    text = None if as_json else stored.get(normalize_name(name))
     if text is None:
         from undrift.compose.cards import card, markdown
 

@@ -59,7 +59,7 @@ def examine_run(file: Path, device: str | None, as_json: bool) -> None:
         device: the device's name; None takes the run's.
         as_json: print an object.
     """
-    setup = prepare(Config.read(file / "config.toml" if file.is_dir() else file))
+    setup = prepare(Config.read(file))
     where = resolve(device or setup.config.engine.device)
     cohort = expected_cohort(setup.config, setup.task.population)
     plan, probe = choose_workers(replace(setup.job, device=where), cohort, count_processors())

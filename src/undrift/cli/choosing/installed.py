@@ -8,13 +8,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.table import Table
 
 from undrift.cli.choosing.new import BEFORE_FLWR_RUN, NO_INSTALLS
 from undrift.cli.console import open_console
 from undrift.cli.plugins import by_package, survey
+from undrift.cli.tables import show_rows
 from undrift.data import available
 from undrift.engine.worker.device import devices
 from undrift.util.system import host_memory
@@ -98,15 +97,16 @@ def show_machine(found: dict[str, Any]) -> None:
     console.print(
         f"engines: {', '.join(engines)}" + ("" if len(engines) == 3 else "  (pip install 'undrift\\[ray,flower]')")
     )
-    extras = Table("extra", "library", "installed", box=SIMPLE_HEAD, pad_edge=False)
-    for extra, package in _EXTRAS.items():
-        extras.add_row(extra, package, found["extras"][extra] or f"no: pip install 'undrift\\[{extra}]'")
-    console.print(extras)
-    data = Table("data", "found", "where, or how to get it", box=SIMPLE_HEAD, pad_edge=False)
-    for item in found["data"]:
-        here = item["available"]
-        data.add_row(item["name"], "yes" if here else "no", escape(item["where"] if here else item["how_to_get"]))
-    console.print(data)
+    extras = [
+        [extra, package, found["extras"][extra] or f"no: pip install 'undrift[{extra}]'"]
+        for extra, package in _EXTRAS.items()
+    ]
+    show_rows("", ["extra", "library", "installed"], extras)
+    data = [
+        [item["name"], "yes", item["where"]] if item["available"] else [item["name"], "no", item["how_to_get"]]
+        for item in found["data"]
+    ]
+    show_rows("", ["data", "found", "where, or how to get it"], data)
     for package, adds in found["plugins"].items():
         console.print(f"{package} adds {adds}", highlight=False)
     for note in found["notes"]:

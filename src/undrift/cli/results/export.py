@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from undrift.cli.app import app, report_errors
+from undrift.cli.options import KeptRound
 
 
 @app.command("export")
@@ -21,9 +22,7 @@ def export_model(
         typer.Option(help="Default: by the extension of --out, a folder without one."),
     ] = None,
     client: Annotated[int | None, typer.Option(help="The number of a client, for its personal model.")] = None,
-    round: Annotated[
-        str | None, typer.Option(help="A round whose checkpoint was kept, or best; default the last.")
-    ] = None,
+    round: KeptRound = None,
 ) -> None:
     """Write the model of a run for other programs.
 
@@ -52,9 +51,7 @@ def predict_new(
     ],
     out: Annotated[Path | None, typer.Option(help="The CSV file to write; default standard output.")] = None,
     client: Annotated[int | None, typer.Option(help="The number of a client, for its personal model.")] = None,
-    round: Annotated[
-        str | None, typer.Option(help="A round whose checkpoint was kept, or best; default the last.")
-    ] = None,
+    round: KeptRound = None,
 ) -> None:
     """Predict for new rows, images or texts, prepared as in training.
 

@@ -3,10 +3,9 @@
 A run is "running", "stalled" if its last round is too old, "failed" if its process has died or given up, or "ended".
 """
 
-import json
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import disk_usage
@@ -14,6 +13,7 @@ from time import time
 from typing import Any, Literal
 
 from undrift.util.shell import as_argument
+from undrift.util.storage.jsonable import read_object, read_objects
 from undrift.util.storage.summary import has_ended
 from undrift.util.system import is_locked
 
@@ -99,8 +99,8 @@ def health(folder: Path, within: float | None = None) -> Health:
     if not (folder / "config.toml").is_file():
         raise ValueError(f"{folder} is not a run: it has no config.toml; give a folder that a run has written")
     config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
-    live, summary = _read_table(folder / "status.json"), _read_table(folder / "summary.json")
-    rows = list(_read_lines(folder / "metrics.jsonl"))
+    live, summary = read_object(folder / "status.json"), read_object(folder / "summary.json")
+    rows = list(read_objects(folder / "metrics.jsonl"))
     events, now = _Events.read(folder / "audit.jsonl"), time()  # the clock after what a live run writes
     closed = live.get("closed") or events.committed
     limit = max(LEAST, 2 * float(live.get("deadline") or 0)) if within is None else within
@@ -171,7 +171,7 @@ class _Events:
     def read(cls, path: Path) -> "_Events":
         """The events of a log, as far as it is readable; `undrift verify` checks whether it is intact."""
         found = cls()
-        for entry in _read_lines(path):
+        for entry in read_objects(path):
             event, moment = entry.get("event"), float(entry.get("time", 0))
             if event == "commit" and entry.get("round"):
                 found.committed = moment
@@ -189,30 +189,3 @@ class _Events:
                 text = ", ".join(f"{name} {value}" for name, value in facts)
                 found.quarantine[int(entry["client"])] = int(entry.get("until", 0)), text
         return found
-
-
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects in a file of JSON lines; damaged lines are left out."""
-    if not path.is_file():
-        return
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if entry := _parse_object(line):
-                yield entry
-
-
-def _read_table(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty if there is none, or it is damaged."""
-    try:
-        return _parse_object(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-
-
-def _parse_object(text: str) -> dict[str, Any]:
-    """The object that a text is; empty if it is none."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from undrift.cli.app import app, report_errors
+from undrift.cli.options import KeptRound
 
 
 @app.command("lens")
@@ -24,9 +25,7 @@ def look_at_run(
     directions: Annotated[
         str, typer.Option(help="Directions of the surface: 'top eigenvectors' or random.")
     ] = "top eigenvectors",
-    round: Annotated[
-        str | None, typer.Option(help="A round whose checkpoint was kept, or best; default the last.")
-    ] = None,
+    round: KeptRound = None,
     filter: Annotated[
         str | None,
         typer.Option(help="Also measure gradients after this filter: highpass(0.1), ...; default the method's own."),

@@ -38,7 +38,7 @@ _PER_RUN: Mapping[str, tuple[str, Callable[[Health], float | None]]] = {
     "clients_rejected": ("Rejected in the last round.", lambda run: run.last.get("rejected")),
     "clients_absent": ("Without an upload in the last round.", lambda run: run.missing),
     "clients_quarantined": ("Clients left out.", lambda run: len(run.quarantine)),
-    "nodes_connected": ("Connected nodes.", lambda run: sum(_connected(run).values()) if run.nodes else None),
+    "nodes_connected": ("Connected nodes.", lambda run: sum(_connections(run).values()) if run.nodes else None),
     "disk_free_bytes": ("Free bytes on the disk of the run's folder.", lambda run: run.free),
     "abandoned_rounds_total": ("Rounds without a server step.", lambda run: run.abandoned),
     "restarts_total": ("How often the run was resumed.", lambda run: run.restarts),
@@ -47,7 +47,7 @@ _PER_RUN: Mapping[str, tuple[str, Callable[[Health], float | None]]] = {
 
 _LABELLED: Mapping[str, tuple[str, str, Callable[[Health], Mapping[str, float | None]]]] = {
     "score": ("Value of the judged metric.", "metric", lambda run: {run.judged_by: run.score}),
-    "node_connected": ("Whether a known node is connected.", "node", lambda run: _connected(run)),
+    "node_connected": ("Whether a known node is connected.", "node", lambda run: _connections(run)),
     "rejections_total": ("Rejected uploads by reason.", "reason", lambda run: {**_NONE, **run.rejected}),
     "node_accepted_total": ("Accepted uploads by node.", "node", lambda run: _counts(run, "accepted")),
     "node_rejected_total": ("Rejected clients by node.", "node", lambda run: _counts(run, "rejected")),
@@ -61,7 +61,7 @@ def _counts(run: Health, name: str) -> dict[str, float]:
     return {node: float(facts.get(name, 0)) for node, facts in run.nodes.items()}
 
 
-def _connected(run: Health) -> dict[str, float]:
+def _connections(run: Health) -> dict[str, float]:
     return {node: float(bool(facts.get("connected"))) for node, facts in run.nodes.items()}
 
 

@@ -7,7 +7,7 @@ import typer
 
 from undrift.cli.app import app, print_failures, report_errors, stop_cleanly
 from undrift.cli.names import check_spelling, completion, methods
-from undrift.cli.options import Deterministic, Device, Engine, Gpus, Workers, check_workers, engine_settings
+from undrift.cli.options import TrainingOptions
 from undrift.cli.training.run import Data, Partition, PrecisionName, Preset, settings, slug, with_preset
 from undrift.util.storage.jsonable import to_json
 
@@ -21,11 +21,8 @@ def compare_methods(
     out: Out = None,
     preset: Preset = None,
     precision: PrecisionName = None,
-    engine: Engine = None,
-    workers: Workers = None,
-    device: Device = None,
-    gpus: Gpus = None,
-    deterministic: Deterministic = None,
+    *,
+    place: TrainingOptions,
     columns: Annotated[
         list[str] | None, typer.Option(help="accuracy or cost. Repeatable; default: as in FILE.")
     ] = None,
@@ -58,9 +55,9 @@ def compare_methods(
         )
         comparison = Comparison.build(values, str(file))
         folder = out or Path("runs") / file.stem
-        given = engine_settings(engine, workers, device, gpus, deterministic)
+        given = place.settings()
         trials = comparison.trials(given)
-        check_workers(workers, *(trial.config.engine.name for trial in trials))
+        place.check_workers(*(trial.config.engine.name for trial in trials))
         rounds = None if comparison.strict else sum(trial.config.rounds for trial in trials)
         with stop_cleanly("the same command"), RunProgress(rounds, folder) as progress:
             table = compare(comparison, folder, progress.of_trial, given)
@@ -102,11 +99,8 @@ def tune_method(
     ] = None,
     widenings: Annotated[int | None, typer.Option(help="How often the grid may be widened; default 6.")] = None,
     out: Out = None,
-    engine: Engine = None,
-    workers: Workers = None,
-    device: Device = None,
-    gpus: Gpus = None,
-    deterministic: Deterministic = None,
+    *,
+    place: TrainingOptions,
     as_json: AsJson = False,
 ) -> None:
     """Tune the learning rate, and optionally one argument of a method.
@@ -135,14 +129,17 @@ def tune_method(
         fixed = {"arguments": base.pop("arguments", {}), "grid": _grid(grid or []), "by": by, "widenings": widenings}
         fixed["seeds"] = (seed if len(seed) > 1 else []) if seed else None  # one --seed replaces the file's seeds too
         base.pop("method", None)
-        engines = {"engine": engine_settings(engine, workers, device, gpus, deterministic)}
         tuning = Tuning.build(
-            _add_to_base(merge_settings(values, {**fixed, "base": merge_settings(base, engines)}), preset, precision),
+            _add_to_base(
+                merge_settings(values, {**fixed, "base": merge_settings(base, {"engine": place.settings()})}),
+                preset,
+                precision,
+            ),
             what,
         )
         folder = out or Path("runs") / f"tune-{file.stem if file else slug(what)}"
         first = tuning.config(tuple(values[0] for values in tuning.grid.values()))
-        check_workers(workers, first.engine.name)
+        place.check_workers(first.engine.name)
         with stop_cleanly("the same command"), RunProgress(None, folder) as progress:
             summary = tune(tuning, folder, progress.of_tuning(first))
     if as_json:

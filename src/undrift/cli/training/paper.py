@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from undrift.cli.app import app, print_failures, report_errors, stop_cleanly
-from undrift.cli.options import Deterministic, Device, Engine, Gpus, Workers, check_workers, engine_settings
+from undrift.cli.options import TrainingOptions
 from undrift.cli.training.compare import AsJson
 from undrift.util.storage.jsonable import to_json
 
@@ -31,11 +31,8 @@ def run_paper(
         bool, typer.Option("--dry-run", help="Train every run for one round on synthetic data and delete the results.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder of the runs; default runs/papers/...")] = None,
-    engine: Engine = None,
-    workers: Workers = None,
-    device: Device = None,
-    gpus: Gpus = None,
-    deterministic: Deterministic = None,
+    *,
+    place: TrainingOptions,
     as_json: AsJson = False,
 ) -> None:
     """Run the experiment behind a table or figure of a paper.
@@ -58,9 +55,8 @@ def run_paper(
             raise ValueError(f"--scale must be {' or '.join(_SCALES)}, got {scale!r}")
         chosen_scale = cast(Scale, scale)
         if dry_run:
-            given: dict[str, object] = {"--out": out, "--engine": engine, "--workers": workers, "--device": device}
-            given |= {"--gpus": gpus, "--deterministic": deterministic, "--json": as_json or None}
-            _check_dry(item, [option for option, value in given.items() if value is not None])
+            given = {"out": out, **vars(place), "json": as_json or None}
+            _check_dry(item, [f"--{option}" for option, value in given.items() if value is not None])
         if name == "list" or item is None:
             _list_costs(papers() if name == "list" else (name,), chosen_scale, as_json)
             return
@@ -71,12 +67,12 @@ def run_paper(
             _run_dry([trial.config for trial in built.trials() if trial.config.seed == built.seeds[0]])
             return
         folder = out or folder_of(chosen, wanted, chosen_scale)
-        place = engine_settings(engine, workers, device, gpus, deterministic)
-        configs = [trial.config for trial in built.trials(place)]
-        check_workers(workers, *(config.engine.name for config in configs))
+        engine = place.settings()
+        configs = [trial.config for trial in built.trials(engine)]
+        place.check_workers(*(config.engine.name for config in configs))
         rounds = sum(config.rounds for config in configs)
         with stop_cleanly("the same command"), RunProgress(rounds) as progress:
-            lines, figures, table = perform(chosen, wanted, folder, chosen_scale, progress.of_trial, place)
+            lines, figures, table = perform(chosen, wanted, folder, chosen_scale, progress.of_trial, engine)
     if as_json:
         typer.echo(to_json([asdict(line) for line in lines], 1))
     else:

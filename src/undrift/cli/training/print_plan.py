@@ -17,7 +17,7 @@ from undrift.planning.calibrate import measure, measure_engines
 from undrift.planning.from_run import run_size
 from undrift.planning.machine import DEFAULTS, load_constants, save_constants
 from undrift.planning.round_cost import CostModel, MethodSize, RoundSize, method_size
-from undrift.privacy.noise_plan import NoisePlan, plan_noise
+from undrift.privacy.noise_plan import plan_noise
 from undrift.runs.settings.config import Config
 
 _WHOLE = ("clients", "cohort", "parameters", "workers", "batch")  # sizes that are counted
@@ -54,7 +54,10 @@ def show_plan(
     )
     round = CostModel(size, cost, constants).predict()
     order = pressures(size, cost, round, limits)
-    private = None if budget is None else _plan_private(size, *budget)
+    private = None
+    if budget is not None:
+        epsilon, rounds, delta = budget
+        private = plan_noise(epsilon, rounds, size.clients, size.cohort, size.parameters, delta)
     basis = f"measured on {found.machine}" if found else f"committed, of {DEFAULTS.machine}"
     if as_json:
         values = {
@@ -88,11 +91,6 @@ def show_plan(
         say(note, markup=False, highlight=False, soft_wrap=True)
 
 
-def _plan_private(size: RoundSize, epsilon: float, rounds: int, delta: float | None) -> NoisePlan:
-    """The noise that a budget needs for rounds of a size."""
-    return plan_noise(epsilon, rounds, size.clients, size.cohort, size.parameters, delta)
-
-
 def positive(name: str, value: float) -> float:
     """The value itself, if it is a finite number above 0.
 
@@ -123,8 +121,7 @@ def _sizes(
         return RoundSize(**known), method_size(make(name), name=name)
     if given["parameters"] is not None:
         raise ValueError("parameters: with --config they are those of the run's model; leave out one of the two")
-    file = config / "config.toml" if config.is_dir() else config
-    run = Config.read(file)
+    run = Config.read(config)
     if method is not None:
         run = Config.build(run.model_dump() | {"method": method, "arguments": {}})
     return run_size(run, constants, **given)

@@ -12,7 +12,7 @@ import typer
 from undrift.cli import names
 from undrift.cli.app import app, print_warnings, report_errors, stop_cleanly
 from undrift.cli.names import PARTITIONS, completion, methods, models
-from undrift.cli.options import Deterministic, Device, Engine, Gpus, Workers, check_workers, engine_settings
+from undrift.cli.options import TrainingOptions
 from undrift.util.shell import as_argument
 from undrift.util.storage.jsonable import to_json
 
@@ -135,11 +135,8 @@ def run(
             "--set", help="A setting (proxy=200, local.decay=1) or an argument of the method (rho=0.05). Repeatable."
         ),
     ] = None,
-    engine: Engine = None,
-    workers: Workers = None,
-    device: Device = None,
-    gpus: Gpus = None,
-    deterministic: Deterministic = None,
+    *,
+    place: TrainingOptions,
     out: Annotated[Path | None, typer.Option(help="Folder of the run, new or empty; default runs/...")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -175,7 +172,7 @@ def run(
             "batch_size": batch_size,
             "precision": precision,
         },
-        "engine": engine_settings(engine, workers, device, gpus, deterministic),
+        "engine": place.settings(),
     }
     from undrift.cli.progress import RunProgress
     from undrift.runs import Config, start
@@ -185,7 +182,7 @@ def run(
         values = with_preset(read_toml(config) if config else {}, preset)
         built = Config.build(merge_settings(merge_settings(values, given), settings(setting or [])), str(config or ""))
         folder = out or _free_folder(Path("runs"), f"{slug(built.method)}-{slug(built.subject)}-seed{built.seed}")
-        check_workers(workers, built.engine.name)
+        place.check_workers(built.engine.name)
         with stop_cleanly(f"undrift resume {as_argument(folder)}", folder), RunProgress(built.rounds) as progress:
             outcome = start(built, folder, progress.of_run(built, folder))
     _print_outcome(outcome, as_json)
@@ -196,11 +193,8 @@ def resume_run(
     folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
     rounds: Annotated[int | None, typer.Option(help="Total number of rounds; default that of the run.")] = None,
     stop_after: StopAfter = None,
-    engine: Engine = None,
-    workers: Workers = None,
-    device: Device = None,
-    gpus: Gpus = None,
-    deterministic: Deterministic = None,
+    *,
+    place: TrainingOptions,
     as_json: AsJson = False,
 ) -> None:
     """Resume a run from its last intact checkpoint, bit for bit.
@@ -215,15 +209,15 @@ def resume_run(
     given = {
         "rounds": rounds,
         "stop_after": stop_after,
-        **engine_settings(engine, workers, device, gpus, deterministic),
+        **place.settings(),
     }
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     again = f"undrift resume {as_argument(folder)}"
     with report_errors("resume"), print_warnings("resume"), stop_cleanly(again):
         check_run(folder)
         check_references(folder)
-        config = Config.read(folder / "config.toml")
-        check_workers(workers, engine or config.engine.name)
+        config = Config.read(folder)
+        place.check_workers(place.engine or config.engine.name)
         with RunProgress(None) as progress:
             outcome = resume(folder, progress.of_run(config, folder), **changes)
     if not outcome.trained:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from undrift.util.naming.names import normalized, suggest
+from undrift.util.naming.names import normalize_name, suggest
 
 Values = Mapping[str, Any]
 
@@ -44,8 +44,8 @@ class Preset:
 
     def of(self, method: str) -> MethodPreset:
         """What it sets for a method, whatever the case, dashes and underscores of its name: nothing if it is absent."""
-        named = {normalized(name): values for name, values in self.methods.items()}
-        return named.get(normalized(method), MethodPreset())
+        named = {normalize_name(name): values for name, values in self.methods.items()}
+        return named.get(normalize_name(method), MethodPreset())
 
 
 _PROTOCOL = {"lr": 0.1, "decay": 0.998, "weight_decay": 1e-3, "clip": 10.0, "epochs": 5, "batch_size": 50}

@@ -79,7 +79,7 @@ def decode(column: Any, channels: int, side: int = 0) -> Decoded:
     return Decoded(decoded, coding, scaled)
 
 
-def _encoded(item: Any) -> bytes:
+def _read_bytes(item: Any) -> bytes:
     """The bytes of an encoded image: itself, or from the hub's pair of bytes and path."""
     if isinstance(item, bytes):
         return item
@@ -101,7 +101,7 @@ def open_image(item: Any, row: int, *, whole: bool = True) -> Any:
     path = item.get("path") if isinstance(item, dict) else None
     name = path or f"image {row}"
     try:
-        raw = _encoded(item)
+        raw = _read_bytes(item)
         image = need("PIL.Image").open(BytesIO(raw))
         if whole:
             image.load()

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from hashlib import sha256
-from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -20,6 +19,7 @@ from undrift.data.own.files import find_files, from_hub
 from undrift.data.own.labels import number_classes, number_owners
 from undrift.data.own.split import hold_out
 from undrift.data.own.tables import SUFFIXES, check_lengths
+from undrift.util.naming.binding import ANY, literal_types
 from undrift.util.naming.references import Reference
 
 FORMS = (
@@ -89,7 +89,7 @@ def _triple(part: Any, split: str) -> dict[str, NDArray[Any]]:
     if hasattr(part, "tensors"):  # a TensorDataset
         part = part.tensors
     if isinstance(part, tuple | list) and 2 <= len(part) <= 3 and all(map(_is_array, part)):
-        return {key: _own(array) for key, array in zip(("inputs", "targets", "owners"), part, strict=False)}
+        return {key: _as_writable(array) for key, array in zip(("inputs", "targets", "owners"), part, strict=False)}
     if not (hasattr(part, "__len__") and hasattr(part, "__getitem__")) or isinstance(part, str | Mapping):
         raise DataError(f"{split}: {type(part).__name__} is none of: {FORMS}")
     rows = [part[i] for i in range(len(part))]
@@ -102,7 +102,7 @@ def _triple(part: Any, split: str) -> dict[str, NDArray[Any]]:
         raise DataError(f"{split}: all inputs must have one shape ({error})") from None
 
 
-def _own(array: Tensor | NDArray[Any]) -> NDArray[Any]:
+def _as_writable(array: Tensor | NDArray[Any]) -> NDArray[Any]:
     """An array that may be written to: those of pandas are often views that may not, and are copied."""
     made = np.asarray(array)
     return made if made.flags.writeable else made.copy()
@@ -223,6 +223,7 @@ def _as_inputs(inputs: NDArray[Any]) -> NDArray[Any]:
 VERSION = 4
 """Part of every cache key: increase it when files are read in another way."""
 
+
 _SCALAR = bool | int | float | str | None
 
 
@@ -242,20 +243,10 @@ def own_arguments(name: str) -> dict[str, Any]:
 
 
 def function_arguments(name: str) -> dict[str, Any]:
-    """The names of a function's arguments and their types; none for a path.
-
-    Without an annotation any number or text is allowed.
-    """
+    """The names of a function's arguments and their types, any number or text without one; none for a path."""
     reference = None if is_path(name) else Reference.parse(name)
-    if reference is None:
-        return {}
-    kinds = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-    function = _resolve_function(reference)
-    try:
-        hints = get_type_hints(function)
-    except (NameError, TypeError):
-        hints = {}
-    return {n: hints.get(n, _SCALAR) for n, p in signature(function).parameters.items() if p.kind in kinds}
+    known = {} if reference is None else literal_types(_resolve_function(reference))
+    return {key: _SCALAR if hint is Any else hint for key, hint in known.items() if key != ANY}
 
 
 def load_own(name: str, arguments: Mapping[str, Any], keep: bool = True) -> Dataset:

@@ -74,16 +74,16 @@ def exact_median(clients: Sequence[Rows]) -> Rows:
         >>> exact_median([np.array([[5.0], [1.0]]), np.array([[np.nan], [3.0], [4.0]])]).tolist()
         [3.0]
     """
-    keys = [np.where(np.isfinite(own), _ordered(own), np.iinfo(np.int64).max) for own in clients]
+    keys = [np.where(np.isfinite(own), _to_keys(own), np.iinfo(np.int64).max) for own in clients]
     half = (np.sum([np.isfinite(own).sum(axis=0) for own in clients], axis=0) + 1) // 2
     low, high = (
-        np.full(half.shape, bound) for bound in _ordered(np.array([-np.finfo(float).max, np.finfo(float).max]))
+        np.full(half.shape, bound) for bound in _to_keys(np.array([-np.finfo(float).max, np.finfo(float).max]))
     )
     for _ in range(64):
         middle = (low & high) + ((low ^ high) >> 1)  # their mean, rounded down, without overflow
         enough = np.sum([(own <= middle).sum(axis=0) for own in keys], axis=0) >= half
         low, high = np.where(enough, low, np.minimum(middle + 1, high)), np.where(enough, middle, high)
-    return np.where(half > 0, _unordered(low), 0.0)
+    return np.where(half > 0, _from_keys(low), 0.0)
 
 
 def exact_mode(clients: Sequence[Rows]) -> Rows:
@@ -120,11 +120,11 @@ def _sum_rows(rows: Rows) -> ExactSum:
     return total
 
 
-def _ordered(values: Any) -> NDArray[np.int64]:
+def _to_keys(values: Any) -> NDArray[np.int64]:
     """Whole numbers in the order of floats."""
     bits = np.asarray(values, np.float64).view(np.int64)
     return np.where(bits < 0, _SIGN - bits, bits)
 
 
-def _unordered(keys: NDArray[np.int64]) -> Rows:
+def _from_keys(keys: NDArray[np.int64]) -> Rows:
     return np.where(keys < 0, _SIGN - keys, keys).view(np.float64)

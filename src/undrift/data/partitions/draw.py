@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from undrift.core.model.random import derive
 from undrift.data.arrays.images import need
 from undrift.data.partitions.from_lists import FromFile, FromFunction, Listed, check_lists
-from undrift.data.partitions.natural import ByColumn, Natural, natural_part
+from undrift.data.partitions.natural import ByColumn, Natural
 from undrift.data.partitions.schemes import (
     Classes,
     Corrupt,
@@ -166,12 +166,12 @@ def partition(
         raise ValueError(f"partition: owners must name one for each of {len(known)} samples, got shape {whose.shape}")
     if isinstance(clients, bool) or not isinstance(clients, int | np.integer | None):
         raise TypeError(f"partition: clients must be a whole number, got {clients!r}")
-    if numbers and needs_classes(drawn):
+    if numbers and (drawn.by_class or drawn.inner.by_class):
         raise ValueError(
             f"{drawn}: it distributes classes, and these targets are numbers; use iid, column('NAME'), "
             "file('clients.json') or a function of yours"
         )
-    if (own := listed_part(drawn)) is not None:
+    if isinstance(own := drawn.inner, Listed):
         return Partition(own.client_indices(targets, whose, clients, seed), known, str(drawn), seed)
     draw = np.random.default_rng(derive(seed, "partition"))
     samples, client = drawn.deal(known, whose, clients, draw)
@@ -179,29 +179,6 @@ def partition(
     count = int(client.max()) + 1 if clients is None else int(clients)
     ends = np.cumsum(np.bincount(client, minlength=count))[:-1]
     return Partition(tuple(np.split(samples[order].astype(np.int64), ends)), known, str(drawn), seed)
-
-
-def listed_part(scheme: Scheme) -> Listed | None:
-    """The part of a scheme that has lists of its own: itself, or what it distributes by; None if there is none."""
-    inner = scheme.over if isinstance(scheme, Corrupt) else scheme
-    return inner if isinstance(inner, Listed) else None
-
-
-def has_clients(scheme: Scheme) -> bool:
-    """Whether a scheme has its own number of clients: that of the data's owners or of its lists.
-
-    Example:
-        >>> has_clients(parse("natural")), has_clients(parse("file('clients.json')")), has_clients(parse("iid"))
-        (True, True, False)
-    """
-    own = listed_part(scheme)
-    return natural_part(scheme) is not None if own is None else own.fixed
-
-
-def needs_classes(scheme: Scheme) -> bool:
-    """Whether a scheme distributes classes, so that it is of no use for targets that are numbers."""
-    inner = scheme.over if isinstance(scheme, Corrupt) else scheme
-    return isinstance(inner, Dirichlet | DirichletClient | Classes | LongTail)
 
 
 @lru_cache(maxsize=256)

@@ -21,11 +21,6 @@ class Listed(Scheme):
 
     listed: ClassVar[bool] = True
 
-    @property
-    def fixed(self) -> bool:
-        """Whether it has its own number of clients."""
-        return True
-
     def lists(self, labels: ArrayLike, owners: NDArray[Any] | None, clients: int | None, seed: int) -> Any:
         """The indices of each client, not yet checked."""
         raise NotImplementedError

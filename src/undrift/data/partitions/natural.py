@@ -38,6 +38,11 @@ class Natural(Scheme):
         for key in ("fraction", "users", "samples"):
             self.check_range(key, 1e-9, 1)
 
+    @property
+    def fixed(self) -> bool:
+        """Whether it has its own number of clients."""
+        return True
+
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
         """The samples and the client of each, in the order of the owners' names; clients of one owner are adjacent."""
         if owners is None:
@@ -93,16 +98,3 @@ class ByColumn(Natural):
         super().__post_init__()
         if not self.column:
             raise ValueError("column: the column with each example's client is missing; write column('NAME')")
-
-
-def natural_part(scheme: Scheme) -> Natural | None:
-    """The part of a scheme that takes the data's own clients: itself, or what it distributes by; None if there is none.
-
-    Example:
-        >>> natural_part(Natural(test=3))
-        Natural(min_size=1, fraction=1.0, users=1.0, samples=1.0, split=1, test=3)
-    """
-    over = getattr(scheme, "over", None)
-    if isinstance(scheme, Natural):
-        return scheme
-    return natural_part(over) if isinstance(over, Scheme) else None

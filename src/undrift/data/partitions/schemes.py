@@ -28,6 +28,23 @@ class Scheme:
 
     name: ClassVar[str]
     listed: ClassVar[bool] = False  # whether it gives lists of indices into all samples, instead of dealing them
+    by_class: ClassVar[bool] = False  # whether it distributes classes, so that it is of no use for numbers
+
+    @property
+    def inner(self) -> "Scheme":
+        """The scheme that distributes the samples in the end: that of `over`, or itself.
+
+        Example:
+            >>> LongTail(10, over=Quantity(1.0)).inner
+            Quantity(alpha=1.0, min_size=10)
+        """
+        over = getattr(self, "over", None)
+        return over.inner if isinstance(over, Scheme) else self
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it has its own number of clients: that of the data's owners or of its lists."""
+        return self.listed
 
     def call(self) -> Call:
         """Its canonical form: the setting without a default value, then those that differ from theirs, by name."""
@@ -115,6 +132,7 @@ class Classes(Scheme):
 
     count: int
     name: ClassVar[str] = "classes"
+    by_class: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.check_range("count", 1, np.inf)
@@ -150,6 +168,7 @@ class LongTail(Scheme):
     factor: float
     over: Scheme = Iid()
     name: ClassVar[str] = "longtail"
+    by_class: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.check_range("factor", 1, 1e9)
@@ -287,6 +306,7 @@ class Dirichlet(Scheme):
     min_size: int = 10
     balance: bool = True
     name: ClassVar[str] = "dirichlet"
+    by_class: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.check_range("alpha", 1e-6, 1e9)
@@ -347,6 +367,7 @@ class DirichletClient(Scheme):
     refill: bool = False
     remainder: bool = False
     name: ClassVar[str] = "dirichlet-client"
+    by_class: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.check_range("alpha", 1e-6, 1e9)

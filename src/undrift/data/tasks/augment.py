@@ -91,7 +91,7 @@ class Augment:
         rows, columns = top + down, left + across
         if self.flip:
             columns = torch.where(flipped.bool(), columns.flip(1), columns)
-        padded = self._padded(images, mean)
+        padded = self._pad(images, mean)
         cells = rows[:, :, None] * padded.shape[3] + columns[:, None, :]
         return padded.flatten(2).gather(2, cells.view(count, 1, -1).expand(-1, channels, -1)).view(images.shape)
 
@@ -103,7 +103,7 @@ class Augment:
         draw = torch.randint(2**62, (1,), generator=generator.clone_state())
         return Generator().manual_seed(int(draw))
 
-    def _padded(self, images: Tensor, mean: Sequence[float]) -> Tensor:
+    def _pad(self, images: Tensor, mean: Sequence[float]) -> Tensor:
         """The images with a border of `crop` pixels in the colour of `fill`."""
         padded = pad(images, [self.crop] * 4)
         if self.fill == "mean" and self.crop:

@@ -143,7 +143,7 @@ class CorruptTests:
         if kind not in self.kinds:
             raise ValueError(f"CorruptTests: {kind!r} is none of the types tested: {', '.join(self.kinds)}")
         if kind not in self._made:
-            self._made[kind] = Split(torch.from_numpy(self._stored(kind)), self.clean.targets, self.clean.owners)
+            self._made[kind] = Split(torch.from_numpy(self._read_or_make(kind)), self.clean.targets, self.clean.owners)
         return self._made[kind]
 
     def make(self) -> None:
@@ -174,7 +174,7 @@ class CorruptTests:
         """The hash of the clean images."""
         return sha256(np.ascontiguousarray(self.clean.inputs.numpy()).tobytes()).hexdigest()
 
-    def _stored(self, kind: str) -> Images:
+    def _read_or_make(self, kind: str) -> Images:
         """The images of a type, from the cache or made and stored there."""
         shape = tuple(self.clean.inputs.shape)
         entry = cache.entry(f"corrupt-{kind}-{self.severity}", (), VERSION, FIXED, shape, self._digest)

@@ -66,7 +66,7 @@ def timing(material: Material) -> Iterator[Figure]:
             yield Figure(slug(tab, setting), with_setting(title, setting), reading, named, tab)
 
 
-def _ended(run: LoadedRun) -> list[dict[str, Any]]:
+def _tasks(run: LoadedRun) -> list[dict[str, Any]]:
     """The tasks of a run that arrived or were given up."""
     return [task for row in run.arrivals for task in row["arrivals"]]
 
@@ -75,7 +75,7 @@ def _ages(group: Group) -> Line | None:
     """The share of accepted uploads of every age."""
     seeds = []
     for run in group.runs:
-        counts = Counter(task["age"] for task in _ended(run) if task["result"] == "accepted")
+        counts = Counter(task["age"] for task in _tasks(run) if task["result"] == "accepted")
         whole = sum(counts.values())
         seeds.append({age: (float(age), counts[age] / whole) for age in range(max(counts, default=-1) + 1)})
     most = max(map(len, seeds), default=0)
@@ -86,7 +86,7 @@ def _ages(group: Group) -> Line | None:
 def _lengths(run: LoadedRun) -> dict[int, float]:
     """The mean seconds of a task by client, the fastest client first."""
     seconds = defaultdict[int, list[float]](list)
-    for task in _ended(run):
+    for task in _tasks(run):
         seconds[task["client"]].append((task["end"] - task["begun"]) / SECOND)
     means = {client: sum(own) / len(own) for client, own in seconds.items()}
     return dict(sorted(means.items(), key=lambda pair: (pair[1], pair[0])))
@@ -94,7 +94,7 @@ def _lengths(run: LoadedRun) -> dict[int, float]:
 
 def _participation(group: Group, run: LoadedRun) -> Panel:
     """How many uploads of every client were accepted, over the mean length of its tasks."""
-    lengths, counts = _lengths(run), Counter(task["client"] for task in _ended(run) if task["result"] == "accepted")
+    lengths, counts = _lengths(run), Counter(task["client"] for task in _tasks(run) if task["result"] == "accepted")
     clients = [list(lengths)[place] for place in thin(len(lengths), _POINTS)]
     places = [(lengths[client], float(counts[client])) for client in clients]
     names = [f"client {client}: {counts[client]} uploads, {lengths[client]:.3g} s each" for client in clients]
@@ -106,7 +106,7 @@ def _time_line(run: LoadedRun) -> Panel:
     """The tasks of some clients as bars in time."""
     lengths = list(_lengths(run))
     clients = [lengths[place] for place in thin(len(lengths), SHOWN)]
-    tasks = sorted((task for task in _ended(run) if task["client"] in set(clients)), key=lambda task: task["begun"])
+    tasks = sorted((task for task in _tasks(run) if task["client"] in set(clients)), key=lambda task: task["begun"])
     bars: dict[str, tuple[list[float | None], list[str]]] = {result: ([], []) for result, _ in _RESULTS}
     for task in tasks[: _TASKS * len(clients)]:
         known = task["result"] in bars

@@ -9,16 +9,7 @@ from undrift.report.loaded import Group, Material
 from undrift.runs.folder.judge import result_column
 from undrift.runs.settings.targets import Target
 from undrift.studies.cost_to_target import amount_text, best_of, cost_cells, cost_note, costs
-from undrift.studies.statistics import (
-    LEVEL,
-    Row,
-    cells,
-    constant_note,
-    judging_note,
-    lost_notes,
-    protocol_note,
-    summarise,
-)
+from undrift.studies.statistics import LEVEL, Row, cells, summarise, table_note
 
 
 def summary(material: Material) -> Table:
@@ -36,9 +27,7 @@ def summary(material: Material) -> Table:
     )
     bold = _best_cells(rows, headings)
     reading += " Bold is the best mean of a setting." if bold else ""
-    reading = " ".join(filter(None, [reading, judging_note(rows), constant_note(rows), *lost_notes(rows)]))
-    reading = " ".join(filter(None, [reading, protocol_note(rows[0])]))
-    return Table(headings, texts, reading, headings.index("seeds"), bold)
+    return Table(headings, texts, table_note(rows, reading), headings.index("seeds"), bold)
 
 
 def _best_cells(rows: Sequence[Row], headings: Sequence[str]) -> frozenset[tuple[int, int]]:

@@ -30,18 +30,18 @@ class _Measure:
     reading: str
 
 
-def _summed(cost: Callable[[Row], float]) -> Callable[[Sequence[Row]], list[float]]:
+def _add_up(cost: Callable[[Row], float]) -> Callable[[Sequence[Row]], list[float]]:
     """Where rounds end on an axis on which each costs something."""
     return lambda rows: list(accumulate(map(cost, rows)))
 
 
 _ACROSS: dict[str, tuple[Axis, Callable[[Sequence[Row]], list[float]]]] = {
-    "rounds": (Axis("round"), _summed(lambda _: 1)),
+    "rounds": (Axis("round"), _add_up(lambda _: 1)),
     "traffic": (
         Axis("traffic of all clients, up and down (MB)"),
-        _summed(lambda row: (row["bytes_up"] + row["bytes_down"]) / 1e6),
+        _add_up(lambda row: (row["bytes_up"] + row["bytes_down"]) / 1e6),
     ),
-    "seconds": (Axis("training time without tests (s)"), _summed(lambda row: row["seconds"])),
+    "seconds": (Axis("training time without tests (s)"), _add_up(lambda row: row["seconds"])),
     "virtual time": (Axis("virtual time (s)"), lambda rows: [row.get("virtual_seconds", nan) for row in rows]),
 }
 _HIGHER, _LOWER = "Higher and further left is better", "Lower and further left is better"

@@ -8,7 +8,7 @@ well, which only the holder of the private key can make; the first event names t
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +19,7 @@ from undrift.engine.round.quarantine import ABSENT
 from undrift.engine.round.record import Record
 from undrift.runs.folder.signature import KEY, AuditError, AuditKey, audit_key, read_key
 from undrift.util.storage.files import append, read
+from undrift.util.storage.jsonable import read_objects
 
 VERSION = 2
 """Of the order of writes; version 1 wrote a checkpoint before its commit."""
@@ -176,7 +177,7 @@ def write_outcomes(write: Callable[..., object], round: int, record: Record) -> 
         write("quarantine", round=round, client=client, reason=why, until=until)
 
 
-def past_rejections(log: Path) -> Iterator[tuple[int, int, str]]:
+def past_rejections(log: Path) -> list[tuple[int, int, str]]:
     """The round from 0, the client and the reason's name of every rejection in a log, and of every missing reply.
 
     Of a round that was repeated, because the run ended before it was stored, the last time counts.
@@ -185,15 +186,14 @@ def past_rejections(log: Path) -> Iterator[tuple[int, int, str]]:
         log: the run's audit log; it need not exist.
     """
     found: list[tuple[int, int, str]] = []
-    for line in log.read_text(encoding="utf-8").splitlines() if log.is_file() else ():
-        event = json.loads(line)
+    for event in read_objects(log):
         if event["event"] in ("begin", "resume"):
             found = [rejection for rejection in found if rejection[0] < event["round"]]
         elif event["event"] == "reject":
             found.append((event["round"] - 1, event["client"], event["reason"]))
         elif event["event"] == "absent" and "node" in event:
             found.append((event["round"] - 1, event["client"], ABSENT))
-    yield from found
+    return found
 
 
 def past_withdrawals(log: Path) -> set[int]:
@@ -202,8 +202,7 @@ def past_withdrawals(log: Path) -> set[int]:
     Args:
         log: the run's audit log; it need not exist.
     """
-    lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else ()
-    return {event["client"] for event in map(json.loads, lines) if event["event"] == "withdraw"}
+    return {event["client"] for event in read_objects(log) if event["event"] == "withdraw"}
 
 
 def past_uploads(log: Path) -> dict[str, int]:
@@ -212,8 +211,7 @@ def past_uploads(log: Path) -> dict[str, int]:
     Args:
         log: the run's audit log; it need not exist.
     """
-    lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else ()
-    accepts = (event for event in map(json.loads, lines) if event["event"] == "accept")
+    accepts = (event for event in read_objects(log) if event["event"] == "accept")
     return {digest: event["round"] for event in accepts for digest in event["uploads"]}
 
 

@@ -80,8 +80,8 @@ def check_text(folder: Path, log: Log) -> None:
         log: its log.
     """
     seals = [event["text"] for event in log.of_kinds("commit") if isinstance(event.get("text"), dict)]
-    if seals and _sealed_rows(_content(folder / SERVER_LOG), seals[-1]) is None:
-        raise AuditError(f"{folder / SERVER_LOG}: lines were changed or cut that were there at a commit; {RESTORE}")
+    if seals:
+        _check_seal(folder / SERVER_LOG, _content(folder / SERVER_LOG), seals[-1:], "lines", log)
 
 
 def check_status(folder: Path, log: Log) -> None:
@@ -112,8 +112,11 @@ def check_canaries(log: Log) -> None:
 
 
 def _content(path: Path) -> bytes:
-    """The content of a file, empty if there is none."""
-    return read(path) if path.exists() else b""
+    """The content of a file, empty if there is none; raises an `AuditError` if it cannot be read."""
+    try:
+        return read(path) if path.exists() else b""
+    except OSError as error:
+        raise AuditError(f"{path}: cannot be read: {error.strerror}; {RESTORE}") from None
 
 
 def missing_checkpoints(folder: Path, log: Log) -> list[Path]:
@@ -207,17 +210,10 @@ def check_rows(folder: Path, log: Log) -> int:
         log: its log.
     """
     path = folder / "metrics.jsonl"
-    try:
-        data = read(path) if path.exists() else b""
-    except OSError as error:
-        raise AuditError(f"{path}: cannot be read: {error.strerror}; {RESTORE}") from None
-    newest, last, limit = _last_commit(log)
+    data, (newest, last, limit) = _content(path), _last_commit(log)
     sealed = [event["rows"] for event in newest] if all("rows" in event for event in newest) else []
     if sealed:
-        start = next((start for one in sealed if (start := _sealed_rows(data, one)) is not None), None)
-        if start is None:
-            what = "rows are missing" if len(data) < sealed[0]["bytes"] else "rows were changed"
-            raise AuditError(f"{path}: {what} that {log.path.name} has committed; {RESTORE}")
+        start = _check_seal(path, data, sealed, "rows", log)
         try:
             found = [json.loads(line)["round"] for line in data[len(start) :].split(b"\n")[:-1]]
             later = max(found, default=last)
@@ -241,17 +237,18 @@ def check_arrivals(folder: Path, log: Log) -> int:
     path, (newest, *_) = folder / ARRIVALS, _last_commit(log)
     data = _content(path)
     for event in newest[:1]:
-        seal = event.get("arrivals", {"bytes": 0, "sha256": sha256(b"").hexdigest()})
-        if _sealed_rows(data, seal) is None:
-            what = "steps are missing" if len(data) < seal["bytes"] else "steps were changed"
-            raise AuditError(f"{path}: {what} that {log.path.name} has committed; {RESTORE}")
+        _check_seal(path, data, [event.get("arrivals", {"bytes": 0, "sha256": sha256(b"").hexdigest()})], "steps", log)
     return data.count(b"\n")
 
 
-def _sealed_rows(data: bytes, seal: dict[str, Any]) -> bytes | None:
-    """The rows that a seal is of; None if they are others."""
-    start = data[: seal["bytes"]]
-    return start if sha256(start).hexdigest() == seal["sha256"] else None
+def _check_seal(path: Path, data: bytes, seals: list[dict[str, Any]], what: str, log: Log) -> bytes:
+    """The start of a file that one of some seals is of; raises an `AuditError` if none is of it."""
+    for seal in seals:
+        start = data[: seal["bytes"]]
+        if sha256(start).hexdigest() == seal["sha256"]:
+            return start
+    why = "are missing" if len(data) < seals[0]["bytes"] else "were changed"
+    raise AuditError(f"{path}: {what} {why} that {log.path.name} has committed; {RESTORE}")
 
 
 def _last_commit(log: Log) -> tuple[list[dict[str, Any]], int, int | None]:
@@ -295,10 +292,7 @@ def check_file(folder: Path, log: Log, name: str, *, needed: bool = False) -> st
         if needed:
             raise AuditError(f"{path}: missing, but {log.path.name} has it; {RESTORE}")
         return None
-    try:
-        data = read(path)
-    except OSError as error:
-        raise AuditError(f"{path}: cannot be read: {error.strerror}; {RESTORE}") from None
+    data = _content(path)
     matches = [_matches(end, name, data) for end in ends]
     if matches and matches[-1]:
         return None

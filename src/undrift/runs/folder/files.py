@@ -106,7 +106,7 @@ class RunFolder:
     @property
     def config(self) -> Config:
         """The settings."""
-        return Config.read(self.path / "config.toml")
+        return Config.read(self.path)
 
     def note(self, name: str, content: Any) -> None:
         """Write a JSON file of the folder."""

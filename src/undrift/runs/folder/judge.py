@@ -15,7 +15,7 @@ from undrift.core.method.algorithm import Algorithm
 from undrift.runs.folder.files import RunError, read_summary
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.goals import ACCURACY, PERSONAL_PREFIX, Column, GoalText
-from undrift.util.storage.metrics import Metrics
+from undrift.util.storage.metrics import read_rows
 
 Row = Mapping[str, Any]
 
@@ -70,7 +70,7 @@ def run_column(folder: Path, config: Config) -> Column:
     if config.goal is None:
         return there
     alike = (there.metric, there.direction) == (wanted.metric, wanted.direction)
-    if alike and not any(wanted in row for row in Metrics(folder / "metrics.jsonl").rows()):
+    if alike and not any(wanted in row for row in read_rows(folder)):
         return there
     return wanted
 
@@ -82,7 +82,7 @@ def judged_rows(folder: Path, config: Config) -> tuple[list[Row], Column]:
         folder: the run's.
         config: the settings, as for `run_column`.
     """
-    rows: list[Row] = [*Metrics(folder / "metrics.jsonl").rows()]
+    rows: list[Row] = [*read_rows(folder)]
     column = run_column(folder, config)
     if rows and not any(column in row for row in rows):
         raise RunError(
@@ -103,9 +103,7 @@ def run_summary(rows: Sequence[Row], judged_by: str = GLOBAL) -> dict[str, Any]:
     """
     column = Column(judged_by)
     summary: dict[str, Any] = {"rounds": len(rows), "judged_by": column, **column.direction_entry}
-    judged = measured_rows(rows, column)
-    if judged:
-        top = (min if column.minimised else max)(judged, key=lambda row: row[column])
+    if (top := best_row(rows, column)) is not None:
         summary |= {column.best_key: top[column], "best_round": top["round"]}
     for row in measured_rows(rows, column.metric)[-1:]:
         others = [name for name in evaluated_columns(row) if name not in _FIRST]
@@ -180,6 +178,12 @@ class Plateau:
         elif lost_round([row], self.column) is None:
             return
         self.stale = row["round"] - self._best["round"]
+
+
+def best_row(rows: Sequence[Row], column: Column) -> Row | None:
+    """The row with the best number in a column, of equal ones the first; None if no row has one."""
+    found = measured_rows(rows, column)
+    return (min if column.minimised else max)(found, key=lambda row: row[column], default=None)
 
 
 def measured_rows(rows: Sequence[Row], column: str) -> list[Row]:

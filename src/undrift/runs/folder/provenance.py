@@ -14,7 +14,7 @@ from undrift.compose.terms import BLOCKS, keys, parts, read_composition
 from undrift.core.local.settings import AMOUNTS
 from undrift.data.files.known import PLUGINS as DATA
 from undrift.data.files.known import SOURCES
-from undrift.data.partitions.draw import listed_part, parse
+from undrift.data.partitions.draw import parse
 from undrift.data.partitions.from_lists import FromFile, FromFunction
 from undrift.models import MODELS
 from undrift.models import PLUGINS as MODEL_PLUGINS
@@ -22,7 +22,7 @@ from undrift.runs.folder.files import RunError, as_json, read_json, reading
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.named_arguments import parts as named
 from undrift.util.naming.calls import read_terms
-from undrift.util.naming.names import normalized
+from undrift.util.naming.names import normalize_name
 from undrift.util.naming.plugins import PluginGroup
 from undrift.util.naming.references import Reference, changes
 from undrift.util.storage.files import write
@@ -78,7 +78,7 @@ def find_references(config: Config, dataset: Any = None) -> list[Recorded]:
     for term in read_composition(config.method):
         if term.reference is not None:
             found += code_records("method", term.name)
-        elif normalized(term.name) not in keys((*ALGORITHMS, *parts())):
+        elif normalize_name(term.name) not in keys((*ALGORITHMS, *parts())):
             found += _plugin_records("method", METHODS, term.name) or _plugin_records("method", BLOCKS, term.name)
     for _, block in config.algorithm().slots():
         found += code_records("method", type(block))
@@ -89,7 +89,7 @@ def find_references(config: Config, dataset: Any = None) -> list[Recorded]:
         found += _plugin_records("data", DATA, data) or (code_records("data", data) if Reference.parse(data) else [])
         if digest := str(getattr(dataset, "sha256", "")):
             found.append(Recorded("data", data, digest, "data"))
-    if isinstance(own := listed_part(parse(config.partition)), FromFile):
+    if isinstance(own := parse(config.partition).inner, FromFile):
         found.append(file_record("partition", own.path))
     if (config.availability or "").startswith("file:"):
         found.append(file_record("availability", str(config.availability).removeprefix("file:").partition("#")[0]))
@@ -101,7 +101,7 @@ def find_references(config: Config, dataset: Any = None) -> list[Recorded]:
 
 def _names_of(config: Config) -> Iterator[tuple[str, str]]:
     """Settings that may have a reference, besides method, model and data, each with a name in it."""
-    if isinstance(own := listed_part(parse(config.partition)), FromFunction):
+    if isinstance(own := parse(config.partition).inner, FromFunction):
         yield "partition", own.reference
     texts = [("loss", named(config.loss or "")[0]), ("availability", config.availability)]
     texts += [("durations", config.durations)] if isinstance(config.durations, str) else []

@@ -150,7 +150,7 @@ def _check_anchor(log: Log, anchor: str) -> None:
 def _check_settings(folder: Path, log: Log) -> None:
     """Raise if the settings on which the result depends are not those of the start, or other files not those noted."""
     started = log.of_kinds("start")
-    if started and Config.read(folder / "config.toml").identity() != started[0].get("config"):
+    if started and Config.read(folder).identity() != started[0].get("config"):
         raise AuditError(f"{folder / 'config.toml'}: not the settings that the run was started with; {RESTORE}")
     check_described(folder, log)
 

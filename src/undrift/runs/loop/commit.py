@@ -17,8 +17,15 @@ from undrift.engine.round.record import Record
 from undrift.runs.folder.audit import VERSION, write_outcomes
 from undrift.runs.folder.checkpoint import CheckpointError, Checkpoints
 from undrift.runs.folder.files import RunFolder, as_json, read_summary
-from undrift.runs.folder.judge import Row, evaluated_columns, judged_rows, measured_rows, result_column, rounds_to
-from undrift.runs.folder.judge import run_summary as best_of
+from undrift.runs.folder.judge import (
+    Row,
+    evaluated_columns,
+    judged_rows,
+    measured_rows,
+    result_column,
+    rounds_to,
+    run_summary,
+)
 from undrift.runs.loop.metrics_row import Measure
 from undrift.runs.reading.best_round import KeepBest
 from undrift.runs.reading.saved_run import Outcome
@@ -113,7 +120,7 @@ def finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState, b
         "data": setup.title,
         "parameters": len(state.params),
         "identity": setup.config.identity(),
-        **best_of(rows, measure.judged_by),
+        **run_summary(rows, measure.judged_by),
         **_targets(rows, setup.config.target, measure.judged_by),
         **_constant(setup),
         **({"stop_after": setup.config.stop_after} if state.round < setup.config.rounds else {}),
@@ -152,8 +159,8 @@ def judge_again(folder: Path, config: Config) -> dict[str, Any]:
     there = summary.get("target")
     stored = tuple(there) if isinstance(there, list) else there
     target = stored if config.target is None else config.target
-    others = {key: value for key, value in summary.items() if key not in best_of(rows, before)}
-    return others | best_of(rows, column) | _targets(rows, target, column)
+    others = {key: value for key, value in summary.items() if key not in run_summary(rows, before)}
+    return others | run_summary(rows, column) | _targets(rows, target, column)
 
 
 def _targets(rows: Sequence[Row], target: float | tuple[float, ...] | None, column: Column) -> dict[str, Any]:

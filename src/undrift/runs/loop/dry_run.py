@@ -9,7 +9,7 @@ from typing import Any
 from undrift.data import Dataset
 from undrift.data.files.stand_in import stand_in
 from undrift.data.loader import known_source
-from undrift.data.partitions.draw import listed_part, parse
+from undrift.data.partitions.draw import parse
 from undrift.data.partitions.schemes import Corrupt
 from undrift.runs.loop.run import start
 from undrift.runs.reading.saved_run import Outcome
@@ -58,7 +58,7 @@ def shrink(config: Config) -> Setup:
     }
     values |= {"local": {**asdict(config.local), "epochs": 1}, "output": OutputConfig(lens_every=0).model_dump()}
     setup = prepare(
-        Config.build({**config.model_dump(), **values}), _stand_in(config.data, None if listed_part(scheme) else pool)
+        Config.build({**config.model_dump(), **values}), _stand_in(config.data, None if scheme.inner.listed else pool)
     )
     task = setup.data_task
     held = [own[:EXAMPLES] for own in task.clients if len(own)]

@@ -23,7 +23,8 @@ from undrift.privacy.canaries import CanaryBound, bound_epsilon, canary_directio
 from undrift.runs.folder.audit import CANARIES
 from undrift.runs.folder.files import RunFolder
 from undrift.runs.settings.schema import ConfigError
-from undrift.runs.setup.prepare import cohort_size, prepare
+from undrift.runs.setup.open_simulation import make_simulation
+from undrift.runs.setup.prepare import prepare
 
 _LONG = 1e6  # the length of a canary's displacement before the release clips it
 
@@ -41,19 +42,7 @@ def audit_run(folder: Path | str, canaries: int = 100, task: Task | None = None)
     with RunFolder.open(Path(folder)) as run:
         config = run.config
         setup = prepare(config, task=task, folder=Path(folder))
-        simulation = Simulation(
-            setup.algorithm,
-            setup.task,
-            setup.local,
-            cohort=None if config.probability else cohort_size(config.cohort, setup.task.population),
-            probability=config.probability,
-            seed=config.seed,
-            bound=config.bound,
-            availability=config.availability,
-            sampling=config.sampling,
-            durations=config.durations,
-            device=config.engine.device,
-        )
+        simulation = make_simulation(setup)
         found = audit_simulation(simulation, config.rounds, canaries, config.delta)
         run.audit.write(CANARIES, **found.row())
     return found

@@ -102,7 +102,7 @@ def replay(
 @contextmanager
 def _open(folder: Path, states: Path, task: Task | None, engine: Mapping[str, Any]) -> Iterator[Simulation]:
     """The simulation of the run in a folder, on another engine if one is given."""
-    values = Config.read(folder / "config.toml").model_dump()
+    values = Config.read(folder).model_dump()
     if (folder / DEPLOYMENT_RECORD).is_file():
         values["engine"]["name"] = "local"
         if task is None:

@@ -233,7 +233,7 @@ def is_finished(config: Config, folder: Path) -> bool:
     if not (folder / "config.toml").is_file():
         return False
     check_references(folder)
-    there = Config.read(folder / "config.toml")
+    there = Config.read(folder)
     left = {name: getattr(there, name) for name in ("clients", "model") if getattr(config, name) is None}
     left |= {"goal": there.goal} if config.goal is None else {}
     if config.probability is None and not isinstance(config.cohort, int):
@@ -357,7 +357,7 @@ def _train(run: RunFolder, setup: Setup, watch: Watch | None, again: bool = Fals
             only = Checkpoints(run.path / BEST, setup.algorithm, len(first.params), config.identity(), keep=1)
             best = KeepBest(only, run.path / "clients", measure.judged_by, run.metrics.rows())
             best.resume(state, partial(run.commit, event="best"))
-        idle = idle_rounds(run.metrics) if again else 0
+        idle = idle_rounds(run.metrics.rows()) if again else 0
         plateau = Plateau(measure.judged_by, run.metrics.rows())
 
         def ended() -> bool:

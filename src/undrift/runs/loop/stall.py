@@ -1,16 +1,17 @@
 """Runs that end early: one whose uploads are all rejected, and the event of the audit log for any other stop."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from undrift.engine.round.record import Record
 from undrift.runs.folder.audit import Audit
 from undrift.runs.folder.files import RunError
 from undrift.runs.folder.signature import AuditError
 from undrift.util.shell import as_argument
-from undrift.util.storage.metrics import Metrics
+from undrift.util.storage.metrics import read_rows
 
 _ABSENT = "no client replied"
 _LARGE = "try a smaller local.lr or set local.clip"
@@ -49,13 +50,13 @@ def stall_error(folder: Path, reasons: Sequence[str], idle: int) -> StalledError
     )
 
 
-def idle_rounds(metrics: Metrics) -> int:
+def idle_rounds(rows: Sequence[Mapping[str, Any]]) -> int:
     """How many rounds at the end of a run, so far, had no accepted upload.
 
     Args:
-        metrics: the run's rows.
+        rows: the run's.
     """
-    return len(list(takewhile(lambda row: row.get("clients") == 0, reversed(metrics.rows()))))
+    return len(list(takewhile(lambda row: row.get("clients") == 0, reversed(rows))))
 
 
 def check_stalled(folder: Path, max_idle: int) -> None:
@@ -65,7 +66,7 @@ def check_stalled(folder: Path, max_idle: int) -> None:
         folder: the run's, new or not.
         max_idle: after how many such rounds it ended.
     """
-    idle = idle_rounds(Metrics(folder / "metrics.jsonl"))
+    idle = idle_rounds(read_rows(folder))
     if idle >= max_idle:
         raise stall_error(folder, [f"try it again with undrift resume {as_argument(folder)}"], idle)
 

@@ -18,14 +18,13 @@ from undrift.engine.stores.object_store import download_states
 from undrift.engine.stores.store import copy_states
 from undrift.runs.folder.checkpoint import Checkpoints, kept_rounds
 from undrift.runs.folder.files import RunError
-from undrift.runs.folder.judge import measured_rows, run_column
-from undrift.runs.folder.judge import run_summary as best_of
+from undrift.runs.folder.judge import best_row, measured_rows, run_column
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.engine import states_root
 from undrift.runs.settings.goals import Column
 from undrift.runs.settings.schema import ConfigError
 from undrift.util.steps import warn
-from undrift.util.storage.metrics import Metrics
+from undrift.util.storage.metrics import read_rows
 
 Round = int | Literal["best"]
 
@@ -45,7 +44,7 @@ class KeepBest:
     def __init__(self, kept: Checkpoints, clients: Path, column: str, rows: Sequence[Mapping[str, Any]] = ()) -> None:
         self.kept, self.clients, self.column = kept, clients, Column(column)
         before, done = measured_rows(rows, column), rows[-1]["round"] if rows else 0
-        self.so_far = (min if self.column.minimised else max)(before, key=lambda row: row[column], default=None)
+        self.so_far = best_row(rows, self.column)
         rounds = kept.rounds()
         there = next((row for row in before if row["round"] in rounds), None)
         if any(round > done for round in rounds):  # it took the place of the best of these rows
@@ -119,7 +118,7 @@ def _states(best: Path, round: int) -> Path:
     return best / f"clients-{round:07d}"
 
 
-def chosen_round(folder: Path, round: Round) -> int:
+def resolve_round(folder: Path, round: Round) -> int:
     """The number of a round that may be given as "best".
 
     Args:
@@ -129,19 +128,21 @@ def chosen_round(folder: Path, round: Round) -> int:
     if round != BEST:
         return round
     rounds = kept_rounds(folder / BEST)
-    config = Config.read(folder / "config.toml")
+    config = Config.read(folder)
     if not rounds and not config.output.keep_best:
         raise RunError(f"{folder}: its best round was not kept; set output.keep_best = true in the run's file")
-    column, rows = run_column(folder, config), Metrics(folder / "metrics.jsonl").rows()
+    column, rows = run_column(folder, config), read_rows(folder)
     found = {row["round"]: row[column] for row in measured_rows(rows, column)}
-    if not found and not rounds:
+    best = best_row(rows, column)
+    if best is None and not rounds:
         raise RunError(f"{folder}: no round has been evaluated yet; try it again after the first one")
-    if rounds and rounds[-1] not in found:  # it is being written
+    if best is None or (rounds and rounds[-1] not in found):  # it is being written
         return rounds[-1]
-    top = best_of(rows, column)["best_round"]
-    if not rounds or column.better(found[top], found[rounds[-1]]):
+    if not rounds or column.better(best[column], found[rounds[-1]]):
         kept = f"; round {rounds[-1]} was: --round {rounds[-1]}" if rounds else "; give a kept round: --round N"
-        raise RunError(f"{folder}: its best round ({top}) was not kept, as keep_best or goal was changed later{kept}")
+        raise RunError(
+            f"{folder}: its best round ({best['round']}) was not kept, as keep_best or goal was changed later{kept}"
+        )
     return rounds[-1]
 
 

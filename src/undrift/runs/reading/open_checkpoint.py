@@ -21,7 +21,7 @@ from undrift.observe.scene import Scene
 from undrift.runs.folder.checkpoint import Checkpoints
 from undrift.runs.folder.files import RunError, check_links, check_run, refuse_deployed, same_data, same_init
 from undrift.runs.folder.provenance import check_references
-from undrift.runs.reading.best_round import Round, chosen_round, round_folders
+from undrift.runs.reading.best_round import Round, resolve_round, round_folders
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.engine import EngineConfig
 from undrift.runs.settings.initial_weights import describe_init
@@ -65,7 +65,7 @@ def look(
     torch.set_num_threads(1)  # as in a run: the same bits, and small models are slower with more
     check_run(folder)
     check_links(folder)
-    number = None if round is None else chosen_round(folder, round)
+    number = None if round is None else resolve_round(folder, round)
     with open_scene(folder, seed, clients, examples, number) as scene:
         return measure(scene, lens_file(folder, number), parts, points=points, directions=directions, filter=filter)
 
@@ -113,7 +113,7 @@ def open_state(
         "see its metrics with undrift report and, at its end, its final model with undrift export, without --round",
     )
     check_references(folder)
-    setup = prepare(Config.read(folder / "config.toml"), task=task, folder=folder)
+    setup = prepare(Config.read(folder), task=task, folder=folder)
     if setup.partition is not None:
         same_data(folder, setup.partition)
     elif task is not None:

@@ -21,14 +21,14 @@ from undrift.runs.folder.judge import has_personal, run_column
 from undrift.runs.folder.preprocess_file import read_preprocess
 from undrift.runs.folder.signature import audit_key
 from undrift.runs.folder.verify import LOG
-from undrift.runs.reading.best_round import Round, chosen_round
+from undrift.runs.reading.best_round import Round, resolve_round
 from undrift.runs.reading.open_checkpoint import open_state
 from undrift.runs.settings.config import Config
 from undrift.runs.setup.choose_model import build_arguments
 from undrift.runs.setup.prepare import prepare
 from undrift.util.display.html import html_table, short_text
 from undrift.util.storage.history import History
-from undrift.util.storage.metrics import Metrics
+from undrift.util.storage.metrics import read_rows
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class SavedRun:
     @cached_property
     def config(self) -> Config:
         """The settings."""
-        return Config.read(self.folder / "config.toml")
+        return Config.read(self.folder)
 
     @property
     def history(self) -> History:
         """The rows of all rounds so far."""
-        return History(Metrics(self.folder / "metrics.jsonl").rows())
+        return History(read_rows(self.folder))
 
     @property
     def summary(self) -> dict[str, Any] | None:
@@ -80,7 +80,7 @@ class SavedRun:
             return weights
         if client is not None and not has_personal(self.config.algorithm(), self.config.local):
             raise RunError(f"client {client}: {self.config.method} has no personal models; leave the client out")
-        number = None if round is None else chosen_round(self.folder, round)
+        number = None if round is None else resolve_round(self.folder, round)
         with open_state(self.folder, number, task) as (setup, simulation, state):
             population = setup.task.population
             if client is not None and not 0 <= client < population:

@@ -15,13 +15,15 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from undrift.algorithms import make
 from undrift.blocks import ByExamples, Uniform
 from undrift.compose.build import resolve
-from undrift.compose.grammar import composed, parse, text, with_arguments
-from undrift.core.local.amounts import identity_amount, portable
+from undrift.compose.grammar import is_composition, parse, text, with_arguments
+from undrift.core.local.amounts import check_population, identity_amount, portable
 from undrift.core.local.presets import PAPERS
 from undrift.core.local.schedule import Schedule
 from undrift.core.local.settings import AMOUNTS, Local
 from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.selection import check_cohort
 from undrift.core.tasks.durations import portable_durations
+from undrift.core.tasks.participation import pinned
 from undrift.data import Augment
 from undrift.data.partitions.draw import canonical_text, identity_text
 from undrift.engine.round.failures import Failures
@@ -31,7 +33,6 @@ from undrift.runs.settings.engine import EngineConfig
 from undrift.runs.settings.goals import Goal, LossText, MetricTexts, TaskText, check_task, drop_data_settings
 from undrift.runs.settings.initial_weights import Frozen, Init
 from undrift.runs.settings.named_arguments import Named, NamedOrNone, names_owner
-from undrift.runs.settings.per_client import Availability, Sampling, check_participation
 from undrift.runs.settings.schema import LISTED, Strict, find_setting, read_toml, validate
 from undrift.runs.settings.targets import run_numbers
 from undrift.secure.settings import Secure, read_secure, why_not_secure
@@ -184,7 +185,7 @@ class OutputConfig(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _renamed(cls, values: Any) -> Any:
+    def _rename_patience(cls, values: Any) -> Any:
         """Read `patience`, the name that `max_idle` had before; stored settings have it with its default."""
         if not isinstance(values, Mapping) or "patience" not in values:
             return values
@@ -263,8 +264,8 @@ class Config(Strict):
     probability: Annotated[float, Field(gt=0, le=1, strict=True)] | None = None
     schedule: Annotated[str | None, BeforeValidator(_schedule_text)] = None
     durations: Annotated[float | str | tuple[float, ...] | None, BeforeValidator(_duration_values)] = None
-    availability: Availability | None = None
-    sampling: Sampling = "uniform"
+    availability: Annotated[str, AfterValidator(pinned)] | None = None
+    sampling: Literal["uniform", "examples"] | tuple[float, ...] = "uniform"
     failures: Failures = "reject"
     rounds: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] = 20
     stop_after: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
@@ -338,12 +339,22 @@ class Config(Strict):
             algorithm = self.algorithm()
         except (TypeError, ValueError) as error:
             raise ValueError(self._explanation(error)) from error
-        check_participation(algorithm.selection, self.local, self.clients, self.cohort, self.probability, self.sampling)
+        self._check_participation(algorithm)
         if algorithm.needs.proxy and not self.proxy and self.task is None:
             raise ValueError(f"proxy: {self.method} needs proxy data at the server; set proxy = 200")
         if self.secure is not None and (why := self._why_not_secure(algorithm)):
             raise ValueError(f"secure: {why}")
         return self
+
+    def _check_participation(self, algorithm: Algorithm) -> None:
+        """Raise if lists do not fit the number of clients, or if such a cohort cannot be drawn or selected."""
+        if self.probability is not None and self.sampling != "uniform":
+            raise ValueError("sampling: weights need a cohort of fixed size; give cohort instead of probability")
+        if isinstance(self.cohort, int) or self.probability is not None:
+            check_cohort(algorithm.selection, self.cohort if isinstance(self.cohort, int) else None)
+        if self.clients is not None:
+            self.local.check_population(self.clients)
+            check_population("sampling", self.sampling, self.clients)
 
     def _why_not_secure(self, algorithm: Algorithm) -> str:
         """Why the run cannot have secure sums; "" if it can."""
@@ -357,19 +368,20 @@ class Config(Strict):
         """Why the method cannot be built; an argument with the name of a setting is taken for that setting."""
         text = str(error)
         for key in self.arguments:
-            refused = self._composed or f"unexpected keyword argument {key!r}" in text
+            refused = self._is_composition or f"unexpected keyword argument {key!r}" in text
             if refused and (found := find_setting(type(self), key)):
                 return f"{key}: unknown setting; did you mean {found!r}?"
             if refused and text.endswith("it takes no arguments"):
                 return f"{key}: unknown setting, and {self.method} takes no arguments; see undrift show {self.method}"
         if isinstance(error, TypeError):
-            return f"{'method' if self._composed else f'arguments of {self.method}'}: {text}"
+            return f"{'method' if self._is_composition else f'arguments of {self.method}'}: {text}"
         return text if text.startswith(("method", "arguments", "weights")) else f"method: {text}"
 
     @classmethod
     def read(cls, path: Path) -> "Config":
-        """A run from a TOML file."""
-        return cls.build(read_toml(path), str(path))
+        """A run from a TOML file, or from the folder of a run."""
+        file = path / "config.toml" if path.is_dir() else path
+        return cls.build(read_toml(file), str(file))
 
     @classmethod
     def build(cls, values: Mapping[str, Any], source: str = "the settings") -> "Config":
@@ -378,16 +390,16 @@ class Config(Strict):
 
     def algorithm(self) -> Algorithm:
         """The method, with the weights that `weights` selects."""
-        if self._composed:
+        if self._is_composition:
             algorithm = parse(with_arguments(self.method, self.arguments))
         else:
             algorithm = make(self.method, preset=None, **self.arguments)
         return replace_schedule(replace_weights(algorithm, self.weights), self.schedule)
 
     @property
-    def _composed(self) -> bool:
+    def _is_composition(self) -> bool:
         """Whether the method is a composition rather than a name."""
-        return composed(self.method)
+        return is_composition(self.method)
 
     def identity(self) -> str:
         """The SHA-256 of everything the result depends on, except the number of rounds; not of where it runs."""

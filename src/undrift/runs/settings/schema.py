@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from undrift.util.naming.names import normalized, suggest
+from undrift.util.naming.names import normalize_name, suggest
 
 LONGEST = 100_000
 """The most characters that a text in settings may have."""
@@ -124,8 +124,8 @@ def find_setting(kind: type[Strict], name: str) -> str | None:
     """
     tables = ["", *(table for table in kind.model_fields if _table(kind, [table]) is not None)]
     paths = [f"{table}.{key}" if table else key for table in tables for key in _keys(kind, [table] if table else [])]
-    known = {normalized(path.rpartition(".")[2]): path for path in reversed([*paths, *kind.elsewhere])}
-    close = get_close_matches(normalized(name), known, n=1, cutoff=0.8)
+    known = {normalize_name(path.rpartition(".")[2]): path for path in reversed([*paths, *kind.elsewhere])}
+    close = get_close_matches(normalize_name(name), known, n=1, cutoff=0.8)
     return known[close[0]] if close else None
 
 

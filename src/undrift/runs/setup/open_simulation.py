@@ -25,6 +25,32 @@ def runs_behind(config: Config) -> bool:
     return config.engine.name != "local"
 
 
+def make_simulation(setup: Setup, **others: Any) -> Simulation:
+    """The simulation of a run as its settings have it, in this process unless a backend is given.
+
+    Args:
+        setup: the run; its engine is settled.
+        others: further arguments of `Simulation`.
+    """
+    config = setup.config
+    return Simulation(
+        setup.algorithm,
+        setup.task,
+        setup.local,
+        cohort=None if config.probability else cohort_size(config.cohort, setup.task.population),
+        probability=config.probability,
+        seed=config.seed,
+        bound=config.bound,
+        failures=config.failures,
+        durations=config.durations,
+        availability=config.availability,
+        sampling=config.sampling,
+        device=config.engine.device,
+        deterministic=config.engine.deterministic,
+        **others,
+    )
+
+
 @contextmanager
 def open_simulation(setup: Setup, states: Path, note: Callable[[Any], None] | None = None) -> Iterator[Simulation]:
     """The simulation of a run on the backend it names, closed at the end.
@@ -35,7 +61,6 @@ def open_simulation(setup: Setup, states: Path, note: Callable[[Any], None] | No
         note: called with what engine.json has.
     """
     config = setup.config
-    size = cohort_size(config.cohort, setup.task.population)
     with ExitStack() as stack:
         plan, probe = plan_workers(config.engine, setup.job, expected_cohort(config, setup.task.population))
         if note is not None:
@@ -53,27 +78,9 @@ def open_simulation(setup: Setup, states: Path, note: Callable[[Any], None] | No
             from undrift.engine.flower.backend import FlowerBackend
 
             backend = FlowerBackend(plan.workers, root=states, gpus=plan.gpus)
-        simulation = stack.enter_context(
-            Simulation(
-                setup.algorithm,
-                setup.task,
-                setup.local,
-                cohort=None if config.probability else size,
-                probability=config.probability,
-                seed=config.seed,
-                bound=config.bound,
-                failures=config.failures,
-                depth=config.output.checkpoint_every * config.output.keep + runs_behind(config),
-                backend=backend,
-                durations=config.durations,
-                availability=config.availability,
-                sampling=config.sampling,
-                device=config.engine.device,
-                deterministic=config.engine.deterministic,
-                quarantine=config.quarantine,
-                secure=config.secure,
-            )
-        )
+        depth = config.output.checkpoint_every * config.output.keep + runs_behind(config)
+        made = make_simulation(setup, depth=depth, backend=backend, quarantine=config.quarantine, secure=config.secure)
+        simulation = stack.enter_context(made)
         _check_budget(simulation, config)
         yield simulation
 

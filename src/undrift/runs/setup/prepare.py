@@ -18,8 +18,8 @@ from undrift.core.tasks.participation import read_trace
 from undrift.core.tasks.task import HasProxy, Task
 from undrift.data import CorruptTests, Dataset, DataTask, Split, load
 from undrift.data.loader import known_source
-from undrift.data.partitions.draw import Partition, has_clients, parse, partition
-from undrift.data.partitions.natural import ByColumn, natural_part
+from undrift.data.partitions.draw import Partition, parse, partition
+from undrift.data.partitions.natural import ByColumn, Natural
 from undrift.data.partitions.schemes import Scheme
 from undrift.data.tasks.corruption import assign, corrupted
 from undrift.data.tasks.losses import LOSSES, find_loss
@@ -47,7 +47,7 @@ def load_data(name: str, arguments: Mapping[str, Any], scheme: Scheme) -> Datase
         arguments: its arguments.
         scheme: the partition.
     """
-    owned = natural_part(scheme)
+    owned = scheme.inner
     if not isinstance(owned, ByColumn) or known_source(name) is not None:
         return load(name, **arguments)
     if arguments.get("owner", owned.column) != owned.column:
@@ -57,7 +57,7 @@ def load_data(name: str, arguments: Mapping[str, Any], scheme: Scheme) -> Datase
 
 def check_owner(dataset: Dataset, scheme: Scheme) -> None:
     """Raise if the partition `column:NAME` names a column that is not that of the data's owners."""
-    owned = natural_part(scheme)
+    owned = scheme.inner
     if isinstance(owned, ByColumn) and dataset.owner != owned.column:
         use = f"; its owners are in {dataset.owner!r}: use natural" if dataset.owner else "; use another partition"
         raise ValueError(f"{scheme}: {dataset.name} has no column {owned.column!r} of owners{use}")
@@ -203,8 +203,8 @@ def prepare(
         owners = None if dataset.train.owners is None else dataset.train.owners.numpy()
         labels = dataset.train.targets.numpy()
         tell("splitting %s over clients", name)
-        owned = natural_part(scheme)
-        wanted = config.clients or (None if has_clients(scheme) else default_clients(len(labels), CLIENTS))
+        owned = scheme.inner if isinstance(scheme.inner, Natural) else None
+        wanted = config.clients or (None if scheme.inner.fixed else default_clients(len(labels), CLIENTS))
         split = partition(scheme, labels, clients=wanted, seed=config.seed, owners=owners)
         config = _fill_defaults(config, dataset, split)
         make = _maker(config, dataset)

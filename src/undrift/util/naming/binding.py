@@ -6,7 +6,7 @@ Texts in the grammar of `calls`, tables of run files and values from Python are 
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableSequence, Sequence
 from contextlib import suppress
 from dataclasses import is_dataclass
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from inspect import Parameter, signature
 from types import NoneType, UnionType
 from typing import (
@@ -166,6 +166,7 @@ def annotations_of(make: Callable[..., object], *, extras: bool = False) -> dict
         make: the function or class.
         extras: whether to keep what `Annotated` adds to a type.
     """
+    make = make.func if isinstance(make, partial) else make
     try:
         own = isinstance(make, type) and not is_dataclass(make)
         return get_type_hints(make.__init__ if own else make, include_extras=extras)
@@ -173,24 +174,8 @@ def annotations_of(make: Callable[..., object], *, extras: bool = False) -> dict
         return {}
 
 
-def scalar_types(make: Callable[..., object], *without: str) -> dict[str, Any]:
-    """The arguments of a function that are numbers, texts or booleans, with their annotations.
-
-    Args:
-        make: the function.
-        without: arguments to leave out.
-
-    Example:
-        >>> def model(classes: int, patch: int = 4, widths: tuple[int, ...] = ()) -> None: ...
-        >>> scalar_types(model, "classes")
-        {'patch': <class 'int'>}
-    """
-    hints = {name: parameter.annotation for name, parameter in signature(make).parameters.items()}
-    return {name: hint for name, hint in hints.items() if name not in without and is_scalar(hint)}
-
-
 def literal_types(make: Callable[..., object], *without: str) -> dict[str, Any]:
-    """The arguments of people's own functions, with their annotations; one that we cannot check becomes `Any`.
+    """The arguments of a function with their annotations, for texts and files; what cannot be checked becomes `Any`.
 
     Args:
         make: the function.
@@ -206,7 +191,7 @@ def literal_types(make: Callable[..., object], *without: str) -> dict[str, Any]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY) or name in without:
             continue
         hint = hints.get(name, Any)
-        known = is_scalar(hint) or get_origin(hint) is tuple
+        known = all(is_scalar(kind) or (get_origin(kind) or kind) in _LISTS for kind in _kinds(hint))
         out[ANY if parameter.kind is parameter.VAR_KEYWORD else name] = hint if known else Any
     return out
 

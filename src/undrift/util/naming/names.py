@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-def normalized(name: str) -> str:
+def normalize_name(name: str) -> str:
     """A name in lower case without dashes and underscores, for comparison."""
     return name.replace("-", "").replace("_", "").lower()
 
@@ -20,8 +20,8 @@ def suggest(name: str, known: Iterable[str]) -> str:
         >>> suggest("fed_proxx", ["fedavg", "fedprox"]), suggest("x", ["fedavg", "fedprox"])
         ("did you mean 'fedprox'?", 'known are fedavg, fedprox')
     """
-    names = {normalized(other): other for other in known}
-    matches = get_close_matches(normalized(name), names, n=1)
+    names = {normalize_name(other): other for other in known}
+    matches = get_close_matches(normalize_name(name), names, n=1)
     if matches:
         return f"did you mean {names[matches[0]]!r}?"
     return f"known are {', '.join(names.values())}" if names else "there are none"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from undrift.util.naming.names import normalized
+from undrift.util.naming.names import normalize_name
 from undrift.util.naming.references import Reference
 
 
@@ -62,7 +62,7 @@ class PluginGroup:
     def find(self, name: str) -> Plugin | None:
         """The plug-in with a name, or None; raises a `ValueError` if it is refused."""
         for plugin in plugins(self.name):
-            if normalized(plugin.name) == normalized(name):
+            if normalize_name(plugin.name) == normalize_name(name):
                 if refusal := self._refusal(plugin):
                     raise ValueError(refusal)
                 return plugin
@@ -74,10 +74,10 @@ class PluginGroup:
 
     def _refusal(self, plugin: Plugin) -> str:
         """Why a plug-in is refused, without importing it; "" if it is not."""
-        key = normalized(plugin.name)
-        if key in map(normalized, self.taken):
+        key = normalize_name(plugin.name)
+        if key in map(normalize_name, self.taken):
             return f"{plugin}: undrift itself has this name; ask the package's authors for another"
-        others = [other.package for other in plugins(self.name) if normalized(other.name) == key]
+        others = [other.package for other in plugins(self.name) if normalize_name(other.name) == key]
         if len(others) > 1:
             return f"{plugin}: {' and '.join(others)} both have this name; uninstall one of them"
         return ""
@@ -89,11 +89,11 @@ def plugins(group: str) -> tuple[Plugin, ...]:
     Args:
         group: such as "undrift.models".
     """
-    return _found(group, tuple(sys.path))
+    return _find_plugins(group, tuple(sys.path))
 
 
 @lru_cache(maxsize=16)
-def _found(group: str, _path: tuple[str, ...]) -> tuple[Plugin, ...]:
+def _find_plugins(group: str, _path: tuple[str, ...]) -> tuple[Plugin, ...]:
     """The entry points of the packages on a path."""
     from importlib.metadata import entry_points  # here, because help and refused arguments do without it
 

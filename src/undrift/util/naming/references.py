@@ -47,19 +47,19 @@ class Reference:
 
     def resolve(self) -> Any:
         """The object; raises a `ValueError` that names what is missing."""
-        value: Any = _imported(self)
+        value: Any = _import_module(self)
         for part in self.name.split("."):
             try:
                 value = getattr(value, part)
             except AttributeError:
                 known = getattr(value, "__dict__", {})  # a number has none
                 advice = suggest(part, [name for name in known if not name.startswith("_")])
-                raise ValueError(f"{self}: {_called(value)} has no {part!r}; {advice}") from None
+                raise ValueError(f"{self}: {_describe(value)} has no {part!r}; {advice}") from None
         return value
 
     def sha256(self) -> str | None:
         """The hash of the file that defines the module; None if it has none, as built-in modules."""
-        file = getattr(_imported(self), "__file__", None)
+        file = getattr(_import_module(self), "__file__", None)
         if file is None:
             return None
         if not Path(file).is_file():
@@ -67,7 +67,7 @@ class Reference:
         return sha256(Path(file).read_bytes()).hexdigest()
 
 
-def _imported(reference: Reference) -> Any:
+def _import_module(reference: Reference) -> Any:
     """The module of a reference, from the working folder or the installed packages."""
     if (here := os.getcwd()) not in sys.path:
         sys.path.append(here)
@@ -83,7 +83,7 @@ def _imported(reference: Reference) -> Any:
         raise ValueError(f"{reference}: importing it failed with {type(error).__name__}: {error}") from error
 
 
-def _called(value: Any) -> str:
+def _describe(value: Any) -> str:
     """What to call a module or a class in an error."""
     return f"module {value.__name__!r}" if hasattr(value, "__path__") or hasattr(value, "__spec__") else repr(value)
 

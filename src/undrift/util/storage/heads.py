@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from undrift.util.storage.files import append, make_private
+from undrift.util.storage.jsonable import read_objects
 
 HEADS = "heads.jsonl"
 
@@ -40,16 +41,9 @@ def read_heads(path: Path) -> list[str]:
     Args:
         path: the file.
     """
-    return [str(line["head"]) for line in _lines(path)]
+    return [line["head"] for line in _lines(path)]
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     """The lines of the file; damaged ones are left out."""
-    found = []
-    for line in path.read_bytes().splitlines() if path.is_file() else ():
-        try:
-            entry = json.loads(line)
-            found.append({"round": int(entry["round"]), "head": str(entry["head"])})
-        except (ValueError, KeyError, TypeError):
-            continue
-    return found
+    return [x for x in read_objects(path) if isinstance(x.get("round"), int) and isinstance(x.get("head"), str)]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from undrift.util.storage.files import append, write
+from undrift.util.storage.jsonable import parse_object
 
 Row = dict[str, Any]
 
@@ -85,22 +86,22 @@ class Metrics:
         return content
 
 
+def read_rows(folder: Path) -> list[Row]:
+    """The rows of the run in a folder.
+
+    Args:
+        folder: the run's.
+    """
+    return Metrics(folder / "metrics.jsonl").rows()
+
+
 def _read(path: Path, needed: bool = True) -> list[Row]:
     """The rows of a file, as they are written; none if there is no file."""
     data, rows = path.read_bytes() if path.exists() else b"", list[Row]()
     for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), start=1):
-        row = _row(line)
-        if row is not None:
+        row = parse_object(line)
+        if isinstance(row.get("round"), int):
             rows.append(row)
         elif needed:
             raise ValueError(f"{path}, line {number}: damaged; restore the file from a backup")
     return rows
-
-
-def _row(line: bytes) -> Row | None:
-    """A row; None if the line is none."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) and isinstance(row.get("round"), int) else None
