@@ -34,6 +34,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("fedexp", {"eps": 0.1, "by_examples": True}),
     ("fedacg", {"lam": 0.6, "beta": 0.2}),
     ("fednsam", {"lam": 0.6, "rho": 0.1}),
+    ("fedgps", {"rho": 0.3}),
     ("fedinit", {"beta": 0.3}),
     ("fedinit", {"beta": 0.3, "first": False}),
     ("fedinit", {"beta": 0.3, "literal": True}),
@@ -184,6 +185,7 @@ SAME: dict[str, tuple[Algorithm, Algorithm]] = {
     "fedacg lam=beta=0": (make("fedacg", lam=0.0, beta=0.0), uniform()),
     "fednsam lam=0": (make("fednsam", rho=0.2, lam=0.0), fedsam(0.2)),
     "fednsam rho=0": (make("fednsam", rho=0.0), make("fedacg", beta=0.0)),
+    "fedgps rho=0": (make("fedgps", rho=0.0), uniform()),
     "fedinit beta=0": (make("fedinit", beta=0.0), uniform()),
     "scaffold-m beta=1": (make("scaffold-m", beta=1.0), scaffold()),
     "scaffold-m without variates": (replace(make("scaffold-m", beta=0.3), drift=Frozen()), fedcm(0.3)),
@@ -216,6 +218,16 @@ def test_one_client_has_nothing_to_extrapolate() -> None:
     close(last, path(fedavg(), alone, FULL, 6))
     start = torch.cat([x.reshape(-1) for x in alone.start.values()])[None]
     close(path(make("fedexp"), alone, FULL, 6), (last + torch.cat([start, last[:-1]])) / 2)
+
+
+def test_a_client_looks_uphill_on_the_others_losses() -> None:
+    """In round 1 client 0 moves down and client 1 up; in round 2 they end at 1.291015625 and 3.1015625."""
+    close(path(make("fedgps", rho=0.5), Q2C, QUARTER, 2)[:, 0], torch.tensor([1.90625, 2.1962890625]))
+
+
+def test_nobody_else_is_no_perturbation() -> None:
+    alone = Quadratics.random(clients=1)
+    assert torch.equal(path(make("fedgps"), alone, FULL, 6), path(uniform(), alone, FULL, 6))
 
 
 def test_look_ahead_with_one_step_is_nesterovs_method() -> None:
@@ -267,6 +279,7 @@ def test_refused_with_the_reason(text: str, message: str) -> None:
         ("fedexp", 0, 2, 1, 1, 1),
         ("fedacg", 0, 2, 1, 1, 1),
         ("fednsam", 0, 2, 1, 1, 2),
+        ("fedgps", 1, 2, 2, 1, 1),
         ("fedinit", 1, 2, 2, 1, 1),
         ("scaffold-m", 1, 3, 3, 2, 1),
         ("scaffnew", 1, 2, 2, 1, 1),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .methods import Params, Path, Problem, Settings, add, local, mean, norm, plain, sam, scale, sub, total, zero
+from .methods import Params, Path, Problem, Settings, add, local, mean, norm, plain, sam, scale, sub, total, unit, zero
 
 
 def keep(g: Params, x: Params) -> Params:
@@ -42,6 +42,21 @@ def ahead(p: Problem, s: Settings, rounds: int, lam: float, beta: float = 0.0, r
         ends = [local(p, s, t, i, start, rule, pull)[0][-1] for i in p.cohort(t)]
         m = add(scale(lam, m), sub(mean(ends), start))
         w = add(w, m)
+        path.append(w)
+    return path
+
+
+def fedgps(p: Problem, s: Settings, rounds: int, rho: float) -> Path:
+    """g = G(x - rho U(sum_(j not i) D_j)), D_j the last round's displacements; w <- w + mean D_i."""
+    w, last, path = p.start(), dict[int, Params](), []
+    for t in range(rounds):
+        moves = {}
+        for i in p.cohort(t):
+            others = total([d for j, d in last.items() if j != i]) if set(last) - {i} else zero(w)
+            offset = scale(-rho, unit(others))
+            rule = partial(lambda p, client, w, x, batch, offset: p.gradient(add(x, offset), batch), offset=offset)
+            moves[i] = sub(local(p, s, t, i, w, rule, keep)[0][-1], w)
+        w, last = add(w, mean(list(moves.values()))), moves
         path.append(w)
     return path
 
@@ -138,6 +153,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "fedexp": fedexp,
     "fedacg": ahead,
     "fednsam": ahead,
+    "fedgps": fedgps,
     "fedinit": fedinit,
     "scaffold-m": lambda p, s, n, beta: corrected(p, s, n, beta),
     "scaffnew": lambda p, s, n, p_: scaffnew(p, s, n, p_),

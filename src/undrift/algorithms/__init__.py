@@ -42,6 +42,7 @@ from undrift.algorithms.fedfsa_random import fedfsa_random as fedfsa_random
 from undrift.algorithms.fedfsa_reverse import fedfsa_reverse as fedfsa_reverse
 from undrift.algorithms.fedgamma import fedgamma as fedgamma
 from undrift.algorithms.fedgloss import fedgloss as fedgloss
+from undrift.algorithms.fedgps import fedgps as fedgps
 from undrift.algorithms.fedinit import fedinit as fedinit
 from undrift.algorithms.fedlada import fedlada as fedlada
 from undrift.algorithms.fedlaw import fedlaw as fedlaw
@@ -174,6 +175,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedlesam": fedlesam,
     "fedlesam-s": fedlesam_s,
     "fedlesam-d": fedlesam_d,
+    "fedgps": fedgps,
     "fedfsa": fedfsa,
     "fedfsa-random": fedfsa_random,
     "fedfsa-reverse": fedfsa_reverse,

@@ -29,7 +29,7 @@ def fedmuon(gamma: float = 0.5, alpha: float = 0.5, beta1: float = 0.98) -> Algo
         0.98
 
     References:
-        Liu et al., FedMuon: accelerating federated learning with matrix orthogonalization, 2026.
+        Liu et al., FedMuon: accelerating federated learning with matrix orthogonalization, 2025.
 
     Note:
         One of two methods of this name; the other is fedmuon-cv. Muon's scale is that of local-muon, which suits

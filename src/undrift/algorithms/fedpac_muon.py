@@ -28,7 +28,8 @@ def fedpac_muon(gamma: float = 0.5) -> Algorithm:
         1.0
 
     References:
-        Liu et al., FedPAC: preconditioner alignment and correction for federated learning, 2026.
+        Liu et al., Taming preconditioner drift: unlocking the potential of second-order optimizers for federated
+        learning on non-IID data, 2026.
 
     Note:
         The same formulas as FedMuon, from the same authors. Not the FedPAC of 2023, which combines heads. SOAP's

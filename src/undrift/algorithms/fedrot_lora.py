@@ -28,7 +28,7 @@ def fedrot_lora(lam: float = 0.5) -> Algorithm:
         Algorithm(release=Rotated(lam=0.5))
 
     References:
-        FedRot-LoRA: mitigating rotational misalignment in federated LoRA, ICML 2026.
+        Zhang et al., FedRot-LoRA: mitigating rotational misalignment in federated LoRA, 2026.
 
     Note:
         Rounds count from 0, so that the first one turns by A: B is zero then.

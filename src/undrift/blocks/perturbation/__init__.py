@@ -4,6 +4,7 @@ from undrift.blocks.perturbation.consensus import Consensus
 from undrift.blocks.perturbation.fsa import FSA
 from undrift.blocks.perturbation.momentum_path import MomentumPath
 from undrift.blocks.perturbation.moreau import Moreau
+from undrift.blocks.perturbation.others_path import OthersPath
 from undrift.blocks.perturbation.proximal_ascent import ProximalAscent
 from undrift.blocks.perturbation.sam import ASAM, SAM
 from undrift.blocks.perturbation.scored_sam import ScoredSAM
@@ -17,6 +18,7 @@ __all__ = [
     "Consensus",
     "MomentumPath",
     "Moreau",
+    "OthersPath",
     "ProximalAscent",
     "ScoredSAM",
     "StaleGlobal",
