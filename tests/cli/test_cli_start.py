@@ -117,6 +117,12 @@ def test_the_face_is_lazy_and_complete() -> None:
     assert "ImportError: cannot import name 'nosuch' from 'undrift'" in done.stderr
 
 
+@pytest.mark.sweep(every=4)
+def test_a_simulation_starts_without_scipy() -> None:
+    code = "import sys, undrift; undrift.Simulation; print(sorted({'scipy', 'pandas', 'pyarrow'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120).stdout == "[]\n"
+
+
 @pytest.mark.parametrize("arguments", [["list"], ["doctor"], ["paper", "list", "--scale", "small"]])
 def test_tables_in_a_pipe_are_as_wide_as_they_need(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)

@@ -14,7 +14,6 @@ from math import inf, log, sqrt
 from typing import Any
 
 import torch
-from scipy.stats import beta
 from torch import Tensor
 
 from undrift.core.model.flat_model import Vector
@@ -108,7 +107,7 @@ def bound_epsilon(
     return found
 
 
-def standardised(scores: Tensor, dimension: int) -> float:
+def standardise(scores: Tensor, dimension: int) -> float:
     """The mean of cosines, in standard deviations of the cosine of a random direction."""
     return float(scores.mean()) * sqrt(dimension)
 
@@ -119,11 +118,15 @@ def _log_null(threshold: float, trials: int, dimension: int) -> float:
     The cosine of a uniform direction with a fixed one is 2 x - 1, x beta distributed. Where its tail is too small for a
     float, exp(-d t^2 / 2) bounds it.
     """
+    from scipy.special import betaincc  # imported here so that runs start without SciPy
+
     half = (dimension - 1) / 2
-    tail = float(beta.sf((1 + threshold) / 2, half, half))
+    tail = float(betaincc(half, half, (1 + threshold) / 2))
     return min(0.0, log(trials) + (log(tail) if tail > 0 else -dimension * threshold**2 / 2))
 
 
 def _least_share(above: int, count: int, error: float) -> float:
     """The lower end of the Clopper-Pearson interval of a share."""
-    return float(beta.ppf(error, above, count - above + 1)) if above else 0.0
+    from scipy.special import betaincinv
+
+    return float(betaincinv(above, count - above + 1, error)) if above else 0.0

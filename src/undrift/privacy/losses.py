@@ -12,8 +12,6 @@ from math import inf, log, log1p
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import irfft, next_fast_len, rfft
-from scipy.special import ndtr
 
 from undrift.privacy.accounting import least
 
@@ -44,6 +42,8 @@ def loss_epsilon(noise: float, rate: float, delta: float, rounds: int, step: flo
 
 def _one_way(noise: float, rate: float, delta: float, rounds: int, step: float, removed: bool) -> float:
     """Epsilon where a client is removed, or added."""
+    from scipy.fft import irfft, next_fast_len, rfft  # imported here so that runs start without SciPy
+
     first, mass = _discrete_loss(noise, rate, step, removed)
     points: _Array = (first + np.arange(len(mass), dtype=np.float64)) * step
     low, high = (_reach(points, mass, rounds, sign) for sign in (-1, 1))
@@ -65,6 +65,8 @@ def _one_way(noise: float, rate: float, delta: float, rounds: int, step: float, 
 
 def _discrete_loss(noise: float, rate: float, step: float, removed: bool) -> tuple[int, _Array]:
     """The number of the first point of the grid, and the mass under P at every point."""
+    from scipy.special import ndtr
+
     sign = 1 if removed else -1  # a client is added: P is the noise alone; mirrored, so that the loss grows with x
     x = np.array([-9.0 * noise, 9.0 * noise]) + ([0, 1] if removed else [-1, 0])
     rest = log1p(-rate) if rate < 1 else -inf

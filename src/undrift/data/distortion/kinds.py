@@ -10,7 +10,6 @@ from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import ndimage
 
 from undrift.data.arrays.images import need
 from undrift.data.distortion.tools import (
@@ -161,6 +160,8 @@ def spatter(
 
 def _relief(drops: Pixels) -> Pixels:
     """Drops in relief, with a maximum of 1: bright where the distance from their edges grows towards one corner."""
+    from scipy import ndimage
+
     inside = drops > 0
     edge = inside & ~ndimage.binary_erosion(inside, border_value=1)
     if not edge.any():

@@ -1,4 +1,7 @@
-"""What the corruptions are made of: blurs, zooms, warps and clouds of a batch of pixels."""
+"""What the corruptions are made of: blurs, zooms, warps and clouds of a batch of pixels.
+
+SciPy is imported where it is used, so that runs without corruptions start sooner.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from scipy import ndimage
 
 from undrift.data.arrays.images import need
 
@@ -35,6 +37,8 @@ def each(x: Pixels, change: Callable[[Any], Any]) -> Pixels:
 
 def blur(x: Pixels, sigma: float, radius: int | None = None) -> Pixels:
     """A Gaussian blur cut off at a radius, by default four deviations, over rows and columns; edges are mirrored."""
+    from scipy import ndimage
+
     radius = int(4 * sigma + 0.5) if radius is None else radius
     if radius == 0:
         return x
@@ -44,6 +48,8 @@ def blur(x: Pixels, sigma: float, radius: int | None = None) -> Pixels:
 
 def disk(x: Pixels, radius: float) -> Pixels:
     """The mean over the pixels whose centres are at most `radius` away; edges are mirrored."""
+    from scipy import ndimage
+
     reach = int(radius)
     rows, columns = np.mgrid[-reach : reach + 1, -reach : reach + 1]
     inside = (rows**2 + columns**2 <= radius**2).astype(np.float32)
@@ -68,6 +74,8 @@ def smear(x: Pixels, degrees: NDArray[np.float64], radius: int, sigma: float) ->
 
 def zoom(x: Pixels, factor: float) -> Pixels:
     """The centre of each image, enlarged to the image's size by linear interpolation."""
+    from scipy import ndimage
+
     size = x.shape[2:]
     matrix, offset = np.eye(2) / factor, (np.array(size) - 1) / 2 * (1 - 1 / factor)
     planes = [
@@ -78,6 +86,8 @@ def zoom(x: Pixels, factor: float) -> Pixels:
 
 def sample(x: Pixels, at: Pixels) -> Pixels:
     """Each image sampled at its own coordinates by linear interpolation; edges are mirrored."""
+    from scipy import ndimage
+
     out = np.empty_like(x)
     for image, places, result in zip(x, at, out, strict=True):
         for plane, target in zip(image, result, strict=True):
