@@ -151,6 +151,7 @@ def test_all_has_every_extra_of_a_user() -> None:
     assert set(whole[len("undrift[") : -1].split(",")) == set(EXTRAS) - {"all", "dev", "docs", "examples", "test"}
 
 
+@pytest.mark.sweep(every=4)
 def test_everything_else_works_without_extras(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(OPTIONAL), encoding="utf-8")

@@ -63,12 +63,14 @@ def python(code: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("code", [IMPORTS, COMMAND, RUN], ids=["imports", "help", "run"])
 def test_no_socket_is_opened(code: str, tmp_path: Path) -> None:
     out = python(f"{WATCHED}{code}\nprint('seen', [x for x in seen if x != {PROBE}])", tmp_path)
     assert out.splitlines()[-1] == "seen []", out
 
 
+@pytest.mark.sweep(every=4)
 def test_the_flower_app_is_built_twice_with_one_hash(tmp_path: Path) -> None:
     flwr = Path(sys.executable).parent / "flwr"
     if not flwr.exists():
@@ -86,6 +88,7 @@ def test_the_flower_app_is_built_twice_with_one_hash(tmp_path: Path) -> None:
     assert hashes[0] == hashes[1]
 
 
+@pytest.mark.sweep(every=4)
 def test_the_list_of_parts_names_every_dependency() -> None:
     pytest.importorskip("packaging")
     spec = importlib.util.spec_from_file_location("forge_sbom", ROOT / ".github" / "sbom.py")

@@ -3,8 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
-import logging
+import logging, sys
 from beartype import BeartypeConf
 from beartype.claw import beartype_package
 
@@ -17,12 +19,17 @@ from undrift.blocks import gaussian
 from undrift.testing import clinic
 from undrift.testing.contract import check_wire
 
-for algorithm in [*(make() for make in ALGORITHMS.values()), specgrad(host=make("scaffold"), filter=gaussian(0.1))]:
+every = [*(make() for make in ALGORITHMS.values()), specgrad(host=make("scaffold"), filter=gaussian(0.1))]
+for algorithm in every[int(sys.argv[1])::int(sys.argv[2])]:
     Simulation(algorithm, clinic(algorithm), Local(batch_size=6), cohort=3).run(2)
 check_wire(make("fedlesam-s"), clinic(make("fedlesam-s")))
 """
+PARTS = 8
 
 
-def test_annotations_hold_at_run_time() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+@pytest.mark.sweep(every=PARTS)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_annotations_hold_at_run_time(part: int) -> None:
+    words = [sys.executable, "-c", SCRIPT, str(part), str(PARTS)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

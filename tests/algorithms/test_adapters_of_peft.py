@@ -108,6 +108,7 @@ def layout_of(name: str, base: bool = False) -> tuple[Layout, Tensor]:
     return bound.layout, bound.w.clone()
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("name", MODELS)
 def test_pairs_have_the_products_of_peft(name: str) -> None:
     """W + s B A by our orientation and scale is what peft merges."""
@@ -144,6 +145,7 @@ def test_the_aggregated_model_is_the_mean_of_the_clients_models(name: str, metho
     assert any(not torch.allclose(one[key].double(), got[key].double(), atol=1e-6) for one in each for key in got)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(
     "method", ["ffa-lora", "rolora", "fedsvd", "fedrot-lora", "flexlora", "lora-fair", "fedsa-lora"]

@@ -76,6 +76,7 @@ def test_equals_its_oracle(algorithm: Algorithm, expected: list[float]) -> None:
     assert path(algorithm, len(expected), PATTERN * 2) == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     ("algorithm", "size", "expected"),
     [

@@ -62,6 +62,7 @@ def test_the_order_and_the_names_of_clients_change_nothing(name: str) -> None:
     close(a.params, c.params)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", PLAIN)
 def test_equal_sizes_make_weights_equal(name: str) -> None:
     task, algorithm = Quadratics.random(sizes=[3] * 6), make(name)
@@ -126,6 +127,7 @@ def test_sharpness_moves_the_optimum() -> None:
     assert 0.01 < float((end - optimum(TASK)).norm()) < 0.1
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", sorted(set(PLAIN) - SLOW))
 def test_every_method_goes_downhill(name: str) -> None:
     local = replace(LOCAL, lr=4 * LOCAL.lr) if name in STEADY else LOCAL

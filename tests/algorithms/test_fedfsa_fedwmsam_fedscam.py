@@ -152,6 +152,7 @@ def trained(algorithm: Algorithm, rounds: int) -> Tensor:
     return path(algorithm, TASK, LOCAL, rounds, cohort=3)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("case", SAME)
 def test_a_part_switched_off_gives_the_method_without_it(case: str) -> None:
     close(*(trained(a, 10) for a in SAME[case]))

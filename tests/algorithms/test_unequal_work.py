@@ -109,6 +109,7 @@ def limits(task: Quadratics, lr: float, steps: list[int]) -> tuple[Tensor, Tenso
 STEPS = [1, 8, 2, 5, 3, 16]
 
 
+@pytest.mark.sweep(every=4)
 def test_both_reach_the_fixed_points_of_their_closed_forms() -> None:
     task, lr, steps = Quadratics.random(3), 0.1, [1, 8, 3]
     biased, normalized = limits(task, lr, steps)

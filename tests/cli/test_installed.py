@@ -100,6 +100,7 @@ def test_the_example_is_listed_shown_and_keeps_the_contract(installed: Path) -> 
     assert (installed / "work" / "cards" / "fedmemory.md").is_file()
 
 
+@pytest.mark.sweep(every=4)
 def test_the_example_trains_with_its_own_model(installed: Path) -> None:
     words = (*RUN, "--model", "stripes-net(width=32)", "--set", "mu=0.1", "--out", "example", "--json")
     found = json.loads(call(installed, "undrift", "run", "fedmemory", *words))

@@ -11,7 +11,7 @@ import pytest
 
 from undrift import Local, Simulation, make
 from undrift.core.model.random import _one_at_least, bernoulli_size, cohort, weighted_draw
-from undrift.core.tasks.participation import Participation, pinned, read_trace
+from undrift.core.tasks.participation import Participation, pin_trace, read_trace
 from undrift.testing import Clinic, Quadratics, fingerprint
 
 EIGHT = Quadratics.scalar([1.0] * 8, [float(i) for i in range(8)], 0.5, (1, 2, 3, 4, 1, 2, 3, 4))
@@ -97,8 +97,8 @@ def test_a_file_is_read_and_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "trace.json"
     file.write_text(json.dumps({"0": [[1, 6]]}))
-    text = pinned("file:trace.json")
-    assert text.startswith("file:trace.json#") and pinned(text) == text and pinned("mine:f") == "mine:f"
+    text = pin_trace("file:trace.json")
+    assert text.startswith("file:trace.json#") and pin_trace(text) == text and pin_trace("mine:f") == "mine:f"
     assert read_trace(text)(0, 4) and not read_trace("file:trace.json")(0, 5)
     file.write_text("{}")
     with pytest.raises(ValueError, match=r"trace.json has changed since the run began; restore it, or begin a new run"):
@@ -107,14 +107,14 @@ def test_a_file_is_read_and_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(ValueError, match=r"trace.json is not JSON"):
         read_trace("file:trace.json")
     with pytest.raises(ValueError, match=r"file:none.json cannot be read: No such file"):
-        pinned("file:none.json")
+        pin_trace("file:none.json")
 
 
 def test_a_file_with_a_hash_sign_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trace#1.json").write_text("[[1]]")
-    text = pinned("file:trace#1.json")
-    assert text.startswith("file:trace#1.json#") and pinned(text) == text
+    text = pin_trace("file:trace#1.json")
+    assert text.startswith("file:trace#1.json#") and pin_trace(text) == text
     assert read_trace(text)(0, 0) and read_trace("file:trace#1.json")(0, 0)
 
 

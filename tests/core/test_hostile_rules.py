@@ -145,6 +145,7 @@ def test_a_false_claim_of_a_rules_own_numbers_is_refused(name: str, clients: lis
     assert not accepted and {r.reason for r in tally.rejections} == {Reason.WEIGHT}, tally.rejections
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from /proc")
 def test_memory_while_replies_are_refused() -> None:
     """The server holds a hostile reply at most three times: as it came, as tensors, and while it is checked."""

@@ -86,6 +86,7 @@ CASES = {
 }
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("case", CASES)
 def test_one_client_and_one_round_are_the_trainer_alone(case: str, tmp_path: Path) -> None:
     kind, settings = CASES[case]

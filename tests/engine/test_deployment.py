@@ -146,6 +146,7 @@ def test_a_fleet_request_without_a_signature_is_refused(deployment: Any) -> None
     assert deployment.request("nginx", "/v1/fleet/pull-messages", headers=headers) == 401
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize(
     ("headers", "body"),
     [

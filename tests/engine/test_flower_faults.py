@@ -32,6 +32,7 @@ HAS_DATA = [client for client in ALL if client != 1]  # client 1 has no examples
 # R1: k of n nodes killed in mid-round
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("injection", range(12))
 def test_r1_killed_nodes_cost_their_own_clients_only(injection: int, clock: Clock, tmp_path: Path) -> None:
     draw = Random(injection)
@@ -292,6 +293,7 @@ def test_a_round_whose_clients_are_all_in_quarantine_does_not_wait(clock: Clock,
     assert clock.now < 1000 + 30.0
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_s2_malformed_object_graphs(graph: str, tmp_path: Path) -> None:
     """The run survives, nothing of it counts, and its sender is in quarantine afterwards."""

@@ -102,6 +102,7 @@ def test_equals_the_reference_to_the_bit(name: str, pool: Pool) -> None:
     assert fingerprint(state) == fingerprint(expected)
 
 
+@pytest.mark.sweep(every=3)
 def test_a_gathering_rule_equals_the_reference(pool: Pool) -> None:
     algorithm = Algorithm(aggregation=CoordinateMedian())
     expected = Simulation(algorithm, Clinic(), LOCAL, cohort=5).run(2)
@@ -118,6 +119,7 @@ class Slow(Clinic):
         return super().loss(model, batch)
 
 
+@pytest.mark.sweep(every=4)
 def test_a_killed_worker_is_restarted_and_its_clients_count_once(started: Any) -> None:
     algorithm = make("scaffold")
     expected = Simulation(algorithm, Clinic(), LOCAL, seed=2).run(3)
@@ -231,6 +233,7 @@ class Failing(Clinic):
         return super().batches(client, size, generator)
 
 
+@pytest.mark.sweep(every=4)
 def test_a_client_that_fails_is_rejected_or_raised(started: Any) -> None:
     with Pool(1) as pool, Simulation(make("scaffold"), Failing(), LOCAL, backend=RayBackend(pool)) as simulation:
         state, record = next(simulation.rounds(1))

@@ -149,6 +149,7 @@ def test_states_on_disk_give_the_same_bits(tmp_path: object) -> None:
     assert fingerprint(disk.run(2, killed)) == fingerprint(memory)
 
 
+@pytest.mark.sweep(every=4)
 def test_tasks_in_flight_are_their_rate_times_their_duration() -> None:
     """Little's theorem, from the records alone: M is the number of tasks that begin per second times their length."""
     records = plans(buffered("fedavg", 5, "exponential(2)", concurrency=6), 120)

@@ -191,6 +191,7 @@ def test_one_hash_on_every_engine(name: str, engine: str, run: dict[str, Any], h
     assert done.stdout.split()[0] == run["sha256"][0]
 
 
+@pytest.mark.sweep(every=4)
 def test_two_of_them_from_the_command_line(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last commands of README.md; runs of them on Ray, resumed or repeated give the same bits."""
     if not installed("images"):

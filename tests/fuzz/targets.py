@@ -27,7 +27,7 @@ from undrift.core.server import step as server
 from undrift.core.server import wire
 from undrift.core.server.total import Total
 from undrift.core.server.wire import WireError
-from undrift.core.tasks.participation import pinned, read_trace
+from undrift.core.tasks.participation import pin_trace, read_trace
 from undrift.data import Augment
 from undrift.data.arrays.dataset import DataError
 from undrift.data.arrays.images import read_idx, read_npz
@@ -315,7 +315,7 @@ def _lists(data: bytes) -> object:
 
 def _trace(data: bytes) -> object:
     """The file of an availability."""
-    return read_trace(pinned(f"file:{_file('trace.json', data)}"))(3, 1)
+    return read_trace(pin_trace(f"file:{_file('trace.json', data)}"))(3, 1)
 
 
 def _audit(data: bytes) -> object:

@@ -77,6 +77,7 @@ def test_relative_divergence_of_nothing_is_zero_and_of_clients_that_cancel_infin
     assert Divergence(("a",), nan, nan, nan, nan).relative.isnan().all()
 
 
+@pytest.mark.sweep(every=4)
 def test_points_that_are_all_the_same_are_one_point() -> None:
     """In a process of its own: scikit-learn can end it where all points are the same."""
     pytest.importorskip("sklearn")

@@ -79,6 +79,7 @@ def broadcast(simulation: Simulation) -> Broadcast:
     return server.send(simulation.job.algorithm, simulation.start(), simulation.setting)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("survivors", [5, 6, 9, 12])
 def test_every_set_of_survivors_has_at_least_the_noise_that_is_stated(survivors: int) -> None:
     """n shares have the variance n / least (noise c)^2, within 1 % over 10^5 draws."""

@@ -58,6 +58,7 @@ def test_bands_of_every_round_that_was_kept(runs: list[Path], tmp_path: Path) ->
     assert json.loads(lens_file(runs[0]).read_text())["round"] == 3
 
 
+@pytest.mark.sweep(every=4)
 def test_what_has_been_seen_is_not_measured_again(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +67,7 @@ def test_what_has_been_seen_is_not_measured_again(
     assert drawn("variance", runs, tmp_path) == ["variance-perturbation"]
 
 
+@pytest.mark.sweep(every=4)
 def test_layers_before_and_after_a_filter(runs: list[Path], tmp_path: Path) -> None:
     names = drawn("layers", runs, tmp_path)
     assert {"divergence-filtered-gradient", "divergence-filtered-relative", "divergence-update"} <= set(names)
@@ -76,6 +78,7 @@ def test_layers_before_and_after_a_filter(runs: list[Path], tmp_path: Path) -> N
     assert all(b <= a + 1e-12 for a, b in zip(before.x, after.x, strict=True))  # of a projection
 
 
+@pytest.mark.sweep(every=4)
 def test_methods_in_the_same_plane(runs: list[Path], tmp_path: Path) -> None:
     names = drawn("pca", runs, tmp_path)
     assert len(names) == 3 and all(name.startswith("pca-") for name in names)
@@ -153,6 +156,7 @@ def test_a_kept_round_is_drawn_instead_of_the_last(runs: list[Path], tmp_path: P
             draw_kind(kind, runs, tmp_path, round=1)
 
 
+@pytest.mark.sweep(every=4)
 def test_settings_in_one_frame(runs: list[Path], tmp_path: Path) -> None:
     other = start(
         Config.build({**RUN, "method": "fedsam", "partition": "iid", "output": KEPT}), tmp_path / "iid"
@@ -189,6 +193,7 @@ def test_clients_and_the_global_model_in_one_map(runs: list[Path], tmp_path: Pat
     assert (clients.label, own.label) == ("clients' models", "global model") and len(clients.x) == 4 * len(own.x)
 
 
+@pytest.mark.sweep(every=4)
 def test_what_blocks_report(tiny: Path, tmp_path: Path) -> None:  # noqa: F811
     configs = {
         f"{name}-{seed}": Config.build({**RUN, "method": name, "seed": seed, "rounds": 2, "output": {"lens_every": 0}})

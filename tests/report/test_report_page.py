@@ -111,6 +111,7 @@ def test_a_page_in_a_run_or_a_comparison_is_private(folder: Path, tmp_path: Path
     assert page_mode(tmp_path / "report.html") == 0o666
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 @pytest.mark.parametrize("width", [390, 1400])
 def test_in_a_browser(material: Material, tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch) -> None:

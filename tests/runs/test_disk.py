@@ -150,6 +150,7 @@ def test_a_line_is_whole_or_not_there(what: str, tmp_path: Path) -> None:
         assert metrics.seal() == Metrics(metrics.path).seal()
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EROFS])
 def test_a_run_stops_and_goes_on_when_the_disk_works(code: int, tmp_path: Path) -> None:
     """Fails at every seventh call from the start of the run on, and for good: also while the error is handled."""

@@ -31,6 +31,7 @@ def stop(row: dict[str, Any]) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(
     ("given", "difference"),
     [
@@ -139,6 +140,7 @@ def test_changed_initial_weights_and_partitions_are_not_mixed(tmp_path: Path) ->
         check_shared(runs, tmp_path / "out", setup)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(("key", "value", "new"), [("clients", 5, 6), ("model", "mlp", "small-cnn")])
 @pytest.mark.parametrize("rates", [[0.1, 0.2, 0.3], [0.05, 0.1, 0.2]])
 def test_a_search_does_not_mix_trials_of_another_default(

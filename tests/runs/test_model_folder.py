@@ -96,6 +96,7 @@ def test_predictions_are_those_of_training(inside: Path) -> None:
     assert expected.shape == (20, 2)
 
 
+@pytest.mark.sweep(every=4)
 def test_the_script_runs_in_plain_pytorch(inside: Path, tmp_path: Path) -> None:
     clean = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     done = subprocess.run(
@@ -161,6 +162,7 @@ def test_a_damaged_model_is_not_exported(inside: Path, tmp_path: Path) -> None:
         load_model(copy)
 
 
+@pytest.mark.sweep(every=4)
 def test_a_graph_has_the_preprocessing_inside(inside: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     reference = pytest.importorskip("onnx.reference")

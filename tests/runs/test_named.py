@@ -116,6 +116,7 @@ def test_comparisons_and_tuning_take_arguments() -> None:
     assert tuning.config((0.1,)).model == "resnet8(width=2)"
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.usefixtures("tiny")
 def test_a_run_with_arguments_resumes_bit_for_bit(tmp_path: Path) -> None:
     config = Config.build(CHANGED)
@@ -157,6 +158,7 @@ def test_a_model_s_image_size_must_be_that_of_the_data() -> None:
     assert prepare(Config.build({**RUN, "data": data, "model": None})).config.model == "cnn"
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.usefixtures("torchvision")
 def test_vit_at_224_trains_a_round_on_small_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tiny_fashion(tmp_path / "fashion-mnist", train=40, test=10)

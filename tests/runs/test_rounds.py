@@ -54,6 +54,7 @@ def test_every_file_counts_from_one(tmp_path: Path) -> None:
     assert [event["round"] for event in audit if event["event"] == "best"][-1] == top
 
 
+@pytest.mark.sweep(every=4)
 def test_a_run_that_counted_from_zero_is_read_and_resumed(tmp_path: Path) -> None:
     whole = start(settings(output=LENS), tmp_path / "whole")
     old = start(settings(rounds=3, output=LENS), tmp_path / "old").folder

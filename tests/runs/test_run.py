@@ -59,6 +59,7 @@ def test_the_model_can_be_loaded(tmp_path: Path) -> None:
     model.load_state_dict(load_file(outcome.folder / "model.safetensors"))
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("method", ["scaffold", "fedfft-d"])
 def test_one_hash_whatever_happens(method: str, tmp_path: Path) -> None:
     """In one go; stopped, moved and resumed; with more rounds later; with rarer checkpoints."""
@@ -83,6 +84,7 @@ def test_one_hash_whatever_happens(method: str, tmp_path: Path) -> None:
     assert [row["round"] for row in rows] == [1, 2, 3, 4]
 
 
+@pytest.mark.sweep(every=4)
 def test_damage_is_noted_and_survived(tmp_path: Path) -> None:
     whole = start(settings(method="feddyn"), tmp_path / "whole")
     broken = start(settings(method="feddyn", rounds=3), tmp_path / "broken").folder

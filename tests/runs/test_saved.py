@@ -111,6 +111,7 @@ def test_a_client_has_a_model_of_its_own_whatever_the_goal(tmp_path: Path) -> No
     assert any(not torch.equal(ones[name], others[name]) for name in ones)
 
 
+@pytest.mark.sweep(every=4)
 def test_a_graph_computes_what_the_model_does(run: Outcome, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     reference = pytest.importorskip("onnx.reference")

@@ -44,6 +44,7 @@ def test_settings_of_a_schedule() -> None:
             Config.build({**RUN, **bad})
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.usefixtures("tiny")
 def test_a_run_that_is_stopped_in_the_middle_of_a_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config.build({**SETTINGS, "schedule": "buffered(3)"})
@@ -158,6 +159,7 @@ def test_a_failed_task_is_not_trained_in_the_replay(tmp_path: Path, monkeypatch:
     assert replay(tmp_path / "run", task=small_task()).sha256 == whole.sha256
 
 
+@pytest.mark.sweep(every=4)
 def test_stops_at_random_moments_end_with_the_same_hash_and_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

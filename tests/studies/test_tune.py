@@ -191,6 +191,7 @@ def test_tuning_refused(changes: dict[str, Any], message: str) -> None:
         tuning(**changes)
 
 
+@pytest.mark.sweep(every=3)
 def test_the_command_tune(tmp_path: Path) -> None:
     runner, out = CliRunner(), tmp_path / "out"
     (tmp_path / "base.toml").write_text(tomli_w.dumps(RUN))

@@ -15,6 +15,7 @@ from undrift.testing.device import MethodCheck, step_ratios
 METHODS = ("fedfft-d", "krum")
 
 
+@pytest.mark.sweep(every=4)
 @needed
 def test_methods_on_a_device_have_the_cpus_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNDRIFT_DEVICE_MODULE", "support.pretend")

@@ -15,18 +15,13 @@ from undrift.blocks import SAM, Scaffold
 from undrift.core.method.aggregation import Robust
 from undrift.core.method.block import AnyBlock, Correction, Personalization, Perturbation
 from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Array, kinds
+from undrift.core.records.types import Array
 from undrift.testing import ContractError, check_algorithm, check_block
 
 PAIRS = [(slot, block) for slot, instances in BLOCKS.items() for block in instances]
 
 
-def signature(slot: str, block: AnyBlock) -> tuple[object, ...]:
-    """The slot of a block, and whether it has a state on the server, one on clients, and an upload."""
-    return slot, *(bool(kinds(tree)) for tree in (block.Server, block.Client, block.Up))
-
-
-@pytest.mark.quick(by=signature)
+@pytest.mark.quick(by=lambda slot, block: slot)
 @pytest.mark.sweep(every=10)
 @pytest.mark.parametrize(("slot", "block"), PAIRS, ids=str)
 def test_block_keeps_the_contract(slot: str, block: AnyBlock) -> None:
@@ -40,11 +35,13 @@ def test_filter_keeps_the_contract(spectral: blocks.Filters) -> None:
     check_algorithm(Algorithm(perturbation=SAM(0.1), spectral=spectral))
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("schedule", SCHEDULES[:1], ids=str)
 def test_schedule_keeps_the_contract(schedule: AnyBlock) -> None:
     check_block(schedule)
 
 
+@pytest.mark.sweep(every=4)
 def test_fednova_with_momentum_and_pull_keeps_the_contract() -> None:
     """Its rule is refused without them."""
     check_algorithm(ALGORITHMS["fednova"](0.5, 0.3))
@@ -504,6 +501,7 @@ def test_a_misspelt_hook_is_named() -> None:
         check_block(Misspelt())
 
 
+@pytest.mark.sweep(every=4)
 def test_what_was_checked_is_printed(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
     check_block(Scaffold())
     lines = capsys.readouterr().out.splitlines()

@@ -53,6 +53,7 @@ def test_folders_are_synced_where_they_can_be_opened(tmp_path: Path, monkeypatch
     files.sync_folder(tmp_path / "missing")  # not opened
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the pretence reads /proc")
 def test_the_local_engine_runs_without_posix(tmp_path: Path) -> None:
     """Run, resume, compare and export in a process without what Windows lacks; see tests/support/elsewhere.py."""
