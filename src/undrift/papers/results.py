@@ -185,9 +185,9 @@ def result_cells(lines: Sequence[ResultLine], baseline: str) -> tuple[list[str],
             line.measure,
             _number(line.ours, line.std),
             _number(line.published, line.published_std),
-            _signed(line.difference, line.interval),
-            _signed(line.gap, line.gap_interval),
-            _signed(line.published_gap),
+            _format_signed(line.difference, line.interval),
+            _format_signed(line.gap, line.gap_interval),
+            _format_signed(line.published_gap),
         ]
         for line in lines
     ]
@@ -203,7 +203,7 @@ def _number(value: float | None, std: float | None = None) -> str:
     return f"{value:.2f}" + ("" if std is None else f" ± {std:.2f}")
 
 
-def _signed(value: float | None, interval: tuple[float, float] | None = None) -> str:
+def _format_signed(value: float | None, interval: tuple[float, float] | None = None) -> str:
     if value is None:
         return "-"
     return f"{value:+.2f}" + ("" if interval is None else f" [{interval[0]:+.2f}, {interval[1]:+.2f}]")

@@ -110,7 +110,7 @@ def _variational(latent: int, classes: int, samples: int = 2) -> nn.Module:
     return Variational(_body(), 4 * 4 * 4, latent, classes, samples)
 
 
-def _adapted(base: bool = False) -> nn.Module:
+def _make_adapted(base: bool = False) -> nn.Module:
     """The same body before a layer with an adapter and a head."""
     layers = OrderedDict(body=_body(), layer=AdaptedLinear(nn.Linear(4 * 4 * 4, 5), 2, 2.0), head=nn.Linear(5, 3))
     net = nn.Sequential(layers)
@@ -202,8 +202,8 @@ class Clinic:
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "variational": _variational,
-    "adapted": _adapted,
-    "foldable": partial(_adapted, True),
+    "adapted": _make_adapted,
+    "foldable": partial(_make_adapted, True),
 }
 """The clinic's model for each kind that blocks declare to need."""
 

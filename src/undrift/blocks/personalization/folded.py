@@ -19,7 +19,7 @@ from undrift.core.model.pairs import Pair, find_pairs, mask_of, write_pairs
 
 
 @lru_cache(maxsize=64)
-def _trained(layout: Layout) -> Tensor:
+def _mask_trained(layout: Layout) -> Tensor:
     """A boolean vector: false on the weights under adapters, all of which must travel."""
     missing = [pair.layer for pair in find_pairs(layout) if pair.base is None]
     if missing:
@@ -81,7 +81,7 @@ class Folded(Personalization):
 
     def active(self, step: Step) -> Tensor:
         """All but the base."""
-        return _trained(step.layout)
+        return _mask_trained(step.layout)
 
     def receive(self, delta: Vector, up: None, view: ServerView[None]) -> tuple[Vector, None]:
         """Fold into the base; the rest moves as the blocks before have it."""

@@ -58,7 +58,7 @@ class PrivateSum(Release):
             return (
                 f"needs rounds of clients that take turns, and schedule={schedule!r} lets rounds overlap; leave it out"
             )
-        return uncovered(others)
+        return why_uncovered(others)
 
     def release(self, delta: Vector, state: None, end: End) -> Vector:
         """Shorten what is longer than c."""
@@ -115,7 +115,7 @@ class PrivateQuantile(Following[Centred]):
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """What the noise does not cover."""
-        return uncovered(others)
+        return why_uncovered(others)
 
     def finish(self, state: Clipping, end: End) -> tuple[Centred, None]:
         """Whether the displacement was left alone."""
@@ -183,7 +183,7 @@ def inverse(factors: Sequence[float], length: int) -> list[float]:
     return found[:length]
 
 
-def uncovered(others: Mapping[str, object]) -> str:
+def why_uncovered(others: Mapping[str, object]) -> str:
     """What would leave the clients, or change who takes part, beside the noise; "" if nothing would."""
     why = ""
     for slot, block in others.items():

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from undrift.blocks.release.clip import check_radius, clip
-from undrift.blocks.release.private import check_noise, uncovered
+from undrift.blocks.release.private import check_noise, why_uncovered
 from undrift.core.method.block import Release
 from undrift.core.method.view import End
 from undrift.core.model.flat_model import Vector
@@ -81,7 +81,7 @@ class PrivateShares(Release):
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """What the noise does not cover."""
-        return uncovered(others)
+        return why_uncovered(others)
 
     def release(self, delta: Vector, state: None, end: End) -> Vector:
         """Shorten what is longer than c, and add the client's share of the noise."""

@@ -135,7 +135,7 @@ class Schedule:
             >>> Schedule.parse("warmup(2) + step(every=3, factor=0.5)").factor(5)
             0.5
         """
-        return _parsed(text)
+        return _parse(text)
 
     @property
     def open(self) -> bool:
@@ -167,7 +167,7 @@ class Schedule:
 
 
 @lru_cache(maxsize=64)
-def _parsed(text: str) -> Schedule:
+def _parse(text: str) -> Schedule:
     """Every term by its name, a warm-up first."""
     terms = [_term(call) for call in read_terms(text, EXAMPLES)]
     warmup = terms.pop(0) if isinstance(terms[0], _Warmup) else None

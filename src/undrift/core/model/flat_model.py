@@ -241,7 +241,7 @@ def layout_of(module: nn.Module) -> Layout:
     return Layout(tuple(plain_name(name) for name, _ in named), tuple(tuple(p.shape) for _, p in named), owners)
 
 
-def _frozen(module: nn.Module) -> dict[str, tuple[nn.Parameter, int]]:
+def _find_frozen(module: nn.Module) -> dict[str, tuple[nn.Parameter, int]]:
     """The parameters that are not trained and their versions; not embeddings that keep a norm, which write in place."""
     kept = {id(p) for part in module.modules() if getattr(part, "max_norm", None) for p in part.parameters(False)}
     named = [(name, p) for name, p in module.named_parameters() if not (p.requires_grad or p.is_inference())]
@@ -289,7 +289,7 @@ def bind(module: nn.Module, at: Vector | None = None) -> Bound:
         others.counts,
         own,
         others,
-        _frozen(module),
+        _find_frozen(module),
     )
     bound.place(w)
     return bound

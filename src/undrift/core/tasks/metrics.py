@@ -21,7 +21,7 @@ def accuracy(outputs: Tensor, targets: Tensor) -> float:
 
 def balanced_accuracy(outputs: Tensor, targets: Tensor) -> float:
     """The mean over classes of the share of their examples that are right; classes without examples do not count."""
-    found, targets = _classified(outputs, targets)
+    found, targets = _read_classes(outputs, targets)
     hits, counts = (
         torch.bincount(x, minlength=outputs.shape[1]).double() for x in (targets[found == targets], targets)
     )
@@ -36,7 +36,7 @@ def f1(outputs: Tensor, targets: Tensor, label: int | None = None) -> float:
         targets: the classes.
         label: the class; None is the mean over all classes that are in the targets or the predictions.
     """
-    found, targets = _classified(outputs, targets)
+    found, targets = _read_classes(outputs, targets)
     width = outputs.shape[1]
     hits, there, claimed = (
         torch.bincount(x, minlength=width).double() for x in (targets[found == targets], targets, found)
@@ -52,7 +52,7 @@ def auroc(outputs: Tensor, targets: Tensor) -> float:
     Equal scores count half. Of more than two classes it is the mean over the classes, each against all others, without
     those that have no examples or all of them.
     """
-    _, kept = _classified(outputs, targets)
+    _, kept = _read_classes(outputs, targets)
     scores = torch.softmax(outputs[targets != IGNORED].double(), 1)
     chosen = (1,) if outputs.shape[1] == 2 else range(outputs.shape[1])
     areas = [_area(scores[:, label], kept == label) for label in chosen]
@@ -69,7 +69,7 @@ def _area(scores: Tensor, own: Tensor) -> float:
     return float(rank[own].sum() - ones * (ones + 1) / 2) / pairs if pairs else float("nan")
 
 
-def _classified(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _read_classes(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """The predicted and the true classes, without ignored ones."""
     kept = targets != IGNORED
     return outputs.argmax(1)[kept], targets[kept]

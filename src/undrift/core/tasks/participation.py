@@ -240,7 +240,7 @@ def read_trace(trace: Trace) -> Present:
     return _Entries(trace)
 
 
-def pinned(text: str) -> str:
+def pin_trace(text: str) -> str:
     """The text of a trace with the hash of its file, so that a run with another trace is another run.
 
     Args:

@@ -41,11 +41,11 @@ def constant_scores(task: "DataTask") -> dict[str, Any]:
     own = [unscale(x, data.target_mean, data.target_std) for x in (outputs, test.targets)]
     return {
         "answer": answer,
-        **{name: _score(metric, *own) for name, metric in task.all_metrics.items() if _named(metric)},
+        **{name: _score(metric, *own) for name, metric in task.all_metrics.items() if _has_name(metric)},
     }
 
 
-def _named(metric: Any) -> bool:
+def _has_name(metric: Any) -> bool:
     """Whether a metric is a function that has a name here."""
     function = metric.func if isinstance(metric, partial) else metric
     return function in METRICS.values() and function is not perplexity

@@ -19,7 +19,7 @@ from undrift.engine.round.backend import InProcess, require_job
 from undrift.engine.round.simulation import Simulation
 from undrift.engine.worker.job import Job
 from undrift.engine.worker.worker import Worker
-from undrift.privacy.canaries import CanaryBound, bound_epsilon, canary_direction, standardised
+from undrift.privacy.canaries import CanaryBound, bound_epsilon, canary_direction, standardise
 from undrift.runs.folder.audit import CANARIES
 from undrift.runs.folder.files import RunFolder
 from undrift.runs.settings.schema import ConfigError
@@ -100,7 +100,7 @@ def audit_simulation(
     chosen = first**-1.1 if delta is None else delta
     bound = bound_epsilon([highest, whole], [rounds, 1], dimension, chosen)
     epsilon = inf if stated is None else stated.epsilon
-    return CanaryBound(epsilon, chosen, bound, canaries, dimension, standardised(whole, dimension))
+    return CanaryBound(epsilon, chosen, bound, canaries, dimension, standardise(whole, dimension))
 
 
 def _cosines(directions: Tensor, release: Vector) -> Tensor:

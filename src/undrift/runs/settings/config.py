@@ -23,7 +23,7 @@ from undrift.core.local.settings import AMOUNTS, Local
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.selection import check_cohort
 from undrift.core.tasks.durations import portable_durations
-from undrift.core.tasks.participation import pinned
+from undrift.core.tasks.participation import pin_trace
 from undrift.data import Augment
 from undrift.data.partitions.draw import canonical_text, identity_text
 from undrift.engine.round.failures import Failures
@@ -264,7 +264,7 @@ class Config(Strict):
     probability: Annotated[float, Field(gt=0, le=1, strict=True)] | None = None
     schedule: Annotated[str | None, BeforeValidator(_schedule_text)] = None
     durations: Annotated[float | str | tuple[float, ...] | None, BeforeValidator(_duration_values)] = None
-    availability: Annotated[str, AfterValidator(pinned)] | None = None
+    availability: Annotated[str, AfterValidator(pin_trace)] | None = None
     sampling: Literal["uniform", "examples"] | tuple[float, ...] = "uniform"
     failures: Failures = "reject"
     rounds: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] = 20

@@ -105,7 +105,7 @@ def build_app(
     _answer_queries(app, clients, folder, several=True)
 
     @app.train()
-    @guarded(shares)
+    @guard(shares)
     def train(message: Message, context: Context) -> Message:
         order = Order.read(message.content)
         worker = open_worker(order, context)
@@ -117,12 +117,12 @@ def build_app(
         return mask_partial(found, broadcast, order, message, context)
 
     @app.query(SECURE)
-    @guarded(shares)
+    @guard(shares)
     def step(message: Message, context: Context) -> Message:
         return answer_step(message, context)
 
     @app.query(LOSSES)
-    @guarded(shares)
+    @guard(shares)
     def losses(message: Message, context: Context) -> Message:
         check_plain(context)
         order = Order.read(message.content)
@@ -153,7 +153,7 @@ def keep_text(error: Exception) -> str:
     return f"{type(cause).__name__}{known}; its text is in the node's log as error {number}"
 
 
-def guarded(shares: Callable[[Context], bool]) -> Callable[[Answering], Answering]:
+def guard(shares: Callable[[Context], bool]) -> Callable[[Answering], Answering]:
     """Makes a function of a ClientApp refuse an order that it cannot follow; other errors pass if they are shared."""
 
     def guard(function: Answering) -> Answering:
@@ -192,7 +192,7 @@ def _answer_queries(app: ClientApp, clients: Hosted, folder: Callable[[Context, 
     """
 
     @app.query()
-    @guarded(shares_errors)
+    @guard(shares_errors)
     def query(message: Message, context: Context) -> Message:
         own = _clients_of(clients, context, read_population(message.content))
         own = own if isinstance(own, range) else list(own)

@@ -25,7 +25,7 @@ from undrift.core.server import wire
 from undrift.core.server.gate import Gate
 from undrift.core.server.total import Total
 from undrift.core.server.wire import WireError
-from undrift.engine.flower.node.client_app import check_method, guarded, note_head, shares_errors, state_folder
+from undrift.engine.flower.node.client_app import check_method, guard, note_head, shares_errors, state_folder
 from undrift.engine.flower.node.secure_node import is_secure
 from undrift.engine.flower.records import Answer, Order, claim, decode, read_population, read_withdrawn
 from undrift.engine.flower.server.exchange import Exchange
@@ -81,8 +81,8 @@ def edge_app(
         raise ValueError(f"edge_app: nodes must be 1 or more and quorum from 0 to 1, got {nodes} and {quorum}")
     edge = _Edge(method, grid, nodes, wait, quorum, poll, rejoin, Hosts.of(hosts), on_round, head)
     app = ClientApp()
-    app.query()(guarded(shares_errors)(edge.answer))
-    app.train()(guarded(shares_errors)(edge.train))
+    app.query()(guard(shares_errors)(edge.answer))
+    app.train()(guard(shares_errors)(edge.train))
     return app
 
 
