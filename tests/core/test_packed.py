@@ -186,3 +186,14 @@ def test_the_limit_may_be_reached() -> None:
         packed = summed([sign * 2**100, sign]).pack()
         assert packed.sound(LIMIT) and not packed.sound(LIMIT / 2)
     assert PackedSum(ExactSum(0).pack().data).sound(1.0)
+
+
+@pytest.mark.parametrize("size", [0, 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5])
+def test_the_norm_is_that_of_the_sum_and_the_same_for_both_forms(size: int) -> None:
+    x = torch.randn(size, generator=torch.Generator().manual_seed(size))
+    sums, packed = NamedSums(), NamedSums()
+    for weight in (3.0, 0.25):
+        sums.add("v", x, weight)
+    packed.restore(sums.flatten(), ["v"])
+    assert isinstance(packed.sums["v"], PackedSum) and packed.norm("v") == sums.norm("v")
+    assert sums.norm("v") == pytest.approx(float(torch.linalg.vector_norm(sums.value("v"))), rel=1e-14)

@@ -134,7 +134,7 @@ class SumAccumulator(Accumulator[ServerT, UpT]):
 
     def mean_norm(self, weight: float) -> float:
         """From the weighted sum."""
-        return float(torch.linalg.vector_norm(self.sums.value("delta"))) / weight
+        return self.sums.norm("delta") / weight
 
     def named(self) -> dict[str, Any]:
         """The weighted sums, each rounded once to double precision, and the sums of further weights."""

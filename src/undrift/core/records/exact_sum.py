@@ -6,6 +6,7 @@ associative and commutative, and only the last conversion rounds. Own code: no l
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import sqrt
 
 import numpy as np
 import torch
@@ -156,6 +157,12 @@ class NamedSums:
     def value(self, name: str) -> Tensor:
         """One of them, rounded once to double precision."""
         return self.sums[name].value()
+
+    def norm(self, name: str) -> float:
+        """The norm of one of them, computed piece by piece: no vector is made."""
+        total = self.sums[name]
+        parts = total.parts(BLOCK) if isinstance(total, ExactSum) else total.parts()
+        return sqrt(sum(float(torch.linalg.vector_norm(coarse + fine)) ** 2 for coarse, fine in parts))
 
     def number(self, name: str) -> float:
         """One that holds a single number; 0 if nothing was added."""

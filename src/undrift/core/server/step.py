@@ -117,6 +117,7 @@ def close(
     released = sums["weighted"].clone() if private and algorithm.uses else None
     mean, kept["aggregation"] = whole.rule.close(parts.get("aggregation"), view("aggregation", sums))
     delta = mean.to(dtype)
+    del mean  # in double precision, twice as long as the model
     if weight == 0 and not bool(delta.any()):  # a rule may have a mean of its own for this case
         _log.warning(
             "round %d: all weights of %r are 0, or too small to be added: the mean of the uploads is taken as zero",
