@@ -31,7 +31,7 @@ CANARIES = "canaries"
 _FIRST = "0" * 64
 _LONGEST = 2000
 SYNCED = ("start", "begin", "resume", "commit", "best", "measured", "end", "withdraw", "hosts", "certificate")
-"""The events that are on disk before the run goes on; a power failure may take the last of the others."""
+"""The events that are on disk before the run continues; a power failure may take the last of the others."""
 _PASSING = ("reject", "absent", "accept")
 
 
