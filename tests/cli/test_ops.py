@@ -128,7 +128,7 @@ def test_every_variable_is_set() -> None:
 
 def test_paths_of_the_proxy_may_have_spaces() -> None:
     text = (NEW_APP / "nginx.conf.template").read_text()
-    assert text.count("$work/") == len(re.findall(r'"\$work/[^"\s]+"( warn)?;', text)) > 5
+    assert text.count("$work/") == len(re.findall(r'"\$work/[^"\s]+"( warn| operators)?;', text)) > 5
 
 
 def test_the_proxy_has_the_rules_of_the_template() -> None:

@@ -21,8 +21,8 @@ from support.flower import own_clock as own_clock
 from support.flower import true_clock as true_clock
 from support.flower_grid import StandInGrid
 from undrift.core.records.rejection import Reason
-from undrift.engine.flower.records import VERSION
 from undrift.engine.flower.server.receive import TooFewNodes
+from undrift.engine.flower.versions import NEWEST
 from undrift.flower import Quarantine
 from undrift.testing import fingerprint
 
@@ -144,7 +144,7 @@ def test_r14_too_few_nodes_end_the_wait_on_the_true_clock(real_time: None, tmp_p
 # R15: other versions of the messages
 
 
-@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1, str(VERSION), None])
+@pytest.mark.parametrize("version", [NEWEST - 1, NEWEST + 1, str(NEWEST), None])
 def test_r15_a_node_with_another_message_schema(version: object, tmp_path: Path) -> None:
     """Its replies are refused with the reason; also what it says about its clients, and then it hosts nothing."""
     grid = grid_of("fedavg", 8, tmp_path)
@@ -161,7 +161,7 @@ def test_r15_a_node_with_another_message_schema(version: object, tmp_path: Path)
         (refused,) = [r for r in record.rejections if r.client == 5]
         assert (
             refused.reason is (Reason.VERSION if isinstance(version, int) else Reason.TREE)
-            and f"message version {version}, expected {VERSION}" in refused.detail
+            and f"message version {version}, expected {NEWEST}" in refused.detail
         )
     left = [client for client in ALL if client != 5]
     assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", left, left))

@@ -19,7 +19,6 @@ from undrift import Simulation, make
 from undrift.core.records.rejection import Reason
 from undrift.core.records.types import ServerState
 from undrift.core.server.wire import WireError
-from undrift.engine.flower.records import VERSION
 from undrift.engine.flower.secure_records import (
     pack_keys,
     read_step,
@@ -31,6 +30,7 @@ from undrift.engine.flower.secure_records import (
     write_texts,
 )
 from undrift.engine.flower.server.receive import TooFewNodes
+from undrift.engine.flower.versions import NEWEST
 from undrift.flower import AdaptiveBound, Job, client_app
 from undrift.secure.exchange import STEPS
 from undrift.secure.members import Terms
@@ -254,6 +254,6 @@ def test_messages_of_a_secure_sum_and_what_is_wrong_with_them() -> None:
         {"parties": [1, 1], "texts": [b"", b""]},
     ):
         with pytest.raises(WireError, match=r"texts: expected|parties: one"):
-            read_texts(ConfigRecord({"version": VERSION, **wrong}))  # type: ignore[arg-type]
+            read_texts(ConfigRecord({"version": NEWEST, **wrong}))  # type: ignore[arg-type]
     with pytest.raises(WireError, match="least"):
         read_terms(ConfigRecord({**write_terms(terms, 7), "least": 1}))

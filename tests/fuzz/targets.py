@@ -221,7 +221,8 @@ def _sendable(head: dict[str, Any]) -> dict[str, Any]:
 
 
 def _records_seeds() -> list[bytes]:
-    from undrift.engine.flower.records import VERSION, Order, claim, question
+    from undrift.engine.flower.records import Order, claim, question
+    from undrift.engine.flower.versions import NEWEST
 
     order = Order("run-1", 0, 3, "Algorithm()", 3, [1, 2], {1: 0}, LOCAL, 1.0).record()
     plans: list[dict[str, Any]] = [
@@ -230,7 +231,7 @@ def _records_seeds() -> list[bytes]:
         {"head": dict(claim([1, 2])["undrift"])},
         {"head": dict(claim(range(0, 9, 3))["undrift"])},
         {
-            "head": {"version": VERSION, "round": 0, "summary": "{}"},
+            "head": {"version": NEWEST, "round": 0, "summary": "{}"},
             "arrays": [["delta", "float32", [1], "undrift.raw", "\0\0\0\0"], ["b", "bool", [2], "undrift.raw", "\1\0"]],
         },
     ]

@@ -14,7 +14,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import sha256
@@ -28,6 +28,7 @@ from torch import nn
 
 from undrift.core.records.types import Local, ServerState
 from undrift.core.tasks.task import Task
+from undrift.deploying.certificates import Certificates
 from undrift.deploying.live_status import LiveStatus
 from undrift.deploying.server_task import server_task, task_record
 from undrift.engine.round.evaluate import Evaluate
@@ -138,6 +139,7 @@ def deploy(
     on_round: OnRound | None = None,
     timeout: float = 3600.0,
     settings: Mapping[str, Any] | None = None,
+    certificates: Sequence[Path | str] = (),
     **options: Any,
 ) -> Outcome:
     """Train on Flower nodes with everything kept in a run's folder; call it in a ServerApp.
@@ -162,6 +164,7 @@ def deploy(
         timeout: seconds after which a round is closed, if there is no deadline.
         settings: other keys of a run file: arguments, goal, target, weights, output. Those that a deployment cannot
             follow, such as sampling, are refused.
+        certificates: files of the servers' certificates: the audit log has each of them, and each that replaces one.
         options: of `UndriftStrategy`: deadline, quorum, grace, over_selection, nodes, wait, poll, patience, ...
             They may differ in every start. `run`, `state` and `evaluate` are not among them.
 
@@ -203,7 +206,8 @@ def deploy(
         _warn_unprotected(config.bound, options)
         try:
             with status.outcome(), _watch_parent():
-                return _train(run, setup, status, strategy, grid, timeout, options, on_round)
+                watched = Certificates(certificates, partial(run.audit.write, "certificate"))
+                return _train(run, setup, status, strategy, grid, timeout, options, watched, on_round)
         finally:
             with suppress(OSError):  # a full disk
                 run.audit.write("status", sha256=sha256(read(status.path)).hexdigest())
@@ -217,6 +221,7 @@ def _train(
     grid: Any,
     timeout: float,
     options: Mapping[str, Any],
+    watched: Certificates,
     on_round: OnRound | None,
 ) -> Outcome:
     """Train until the last round."""
@@ -253,6 +258,7 @@ def _train(
             commit(run, kept, config, state, record, row)
             trained.records.clear()  # the rows are in metrics.jsonl: long runs take no more memory
             status.close_round(record)
+            watched.check()
             if on_round is not None:
                 on_round(state, record)
 
@@ -261,6 +267,8 @@ def _train(
         trained.bounds.restore(row.get("typical_norm", 0.0) for row in run.metrics.rows())
         left = past_withdrawals(run.audit.path)
         trained.withdraw(left, lambda node, clients: run.audit.write("forgotten", node=node, clients=clients))
+        watched.check()
+        trained.note_hosts(partial(run.audit.write, "hosts"))
         trained.known |= {digest: at for digest, at in past_uploads(run.audit.path).items() if at <= state.round}
         trained.quarantined.restore(past_rejections(run.audit.path), state.round)
         trained.start(grid, trained.arrays(), num_rounds=config.rounds - state.round, timeout=timeout)

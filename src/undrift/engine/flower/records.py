@@ -19,13 +19,11 @@ from undrift.core.local.amounts import portable
 from undrift.core.records.rejection import Reason
 from undrift.core.records.types import Local
 from undrift.core.server.wire import WireError
+from undrift.engine.flower.versions import NEWEST, OLDEST, READS, choose_version
 from undrift.engine.worker.job import NOW, Timing
 
 STYPE = "undrift.raw"
 """The serialisation of our arrays; any other is rejected."""
-
-VERSION = 6
-"""The version of the messages; server and nodes must agree."""
 
 LOSSES = "losses"
 """The query for the losses of clients before a round."""
@@ -117,6 +115,7 @@ class Order:
         bound: largest norm of a client's displacement; None allows any.
         head: the hash of the last event in the server's audit log, which a node keeps; None if there is no log.
         timing: when the uploads arrive, under a schedule without a barrier.
+        version: the version of the message, and of the reply to it.
     """
 
     run: str
@@ -130,6 +129,7 @@ class Order:
     bound: float | None = None
     head: str | None = None
     timing: Timing = NOW
+    version: int = NEWEST
 
     def record(self) -> ConfigRecord:
         """The order as scalars, strings and lists."""
@@ -138,8 +138,7 @@ class Order:
         head = {} if self.head is None else {"head": self.head}
         return ConfigRecord(
             {
-                "version": VERSION,
-                **{name: getattr(self, name) for name in ("run", "round", "seed", "algorithm", "cohort")},
+                **{name: getattr(self, name) for name in ("version", "run", "round", "seed", "algorithm", "cohort")},
                 "clients": list(self.clients),
                 "accepted": [self.accepted.get(client, -1) for client in self.clients],
                 **local,
@@ -181,6 +180,7 @@ class Order:
                     if f"timing.{x}" in record
                 }
             ),
+            version=read_scalar(record, "version", int),
         )
 
 
@@ -192,21 +192,22 @@ class Answer:
     summary: str
     tensors: Mapping[str, Tensor]
 
-    def content(self) -> RecordDict:
-        """The answer as records."""
-        head = ConfigRecord({"version": VERSION, "round": self.round, "summary": self.summary})
+    def content(self, version: int = NEWEST) -> RecordDict:
+        """The answer as records, in the version of the order."""
+        head = ConfigRecord({"version": version, "round": self.round, "summary": self.summary})
         return RecordDict({"undrift": head, "arrays": encode(self.tensors)})
 
     @classmethod
-    def read(cls, content: RecordDict, limit: int, most: int) -> "Answer":
+    def read(cls, content: RecordDict, limit: int, most: int, version: int = NEWEST) -> "Answer":
         """The answer in a reply; its arrays are removed from the reply as they are decoded.
 
         Args:
             content: the reply's records.
             limit: the most bytes that all arrays may have together.
             most: the most characters that the summary may have.
+            version: the version of the order, which the answer must have.
         """
-        record = read_config(content)
+        record = read_config(content, (version,))
         summary = read_scalar(record, "summary", str)
         if len(summary) > most:
             raise WireError(f"the summary has {len(summary)} characters, at most {most} were expected")
@@ -216,9 +217,17 @@ class Answer:
         return cls(read_scalar(record, "round", int), summary, decode(arrays, limit, keep=False))
 
 
-def refusal(why: str) -> RecordDict:
-    """A node's reply when it refuses to train, with the reason."""
-    return RecordDict({"undrift": ConfigRecord({"version": VERSION, "refused": why})})
+def refusal(why: str, content: RecordDict | None = None) -> RecordDict:
+    """A node's reply when it refuses to train.
+
+    Args:
+        why: the reason.
+        content: of the server's message, in whose version the reply is written if this program reads it.
+    """
+    record = None if content is None else content.get("undrift")
+    version = record.get("version") if isinstance(record, ConfigRecord) else None
+    written = version if isinstance(version, int) and version in READS else NEWEST
+    return RecordDict({"undrift": ConfigRecord({"version": written, "refused": why})})
 
 
 def question(population: int, run: str = "", withdrawn: Sequence[int] = ()) -> RecordDict:
@@ -229,7 +238,7 @@ def question(population: int, run: str = "", withdrawn: Sequence[int] = ()) -> R
         run: the name under which nodes store the run's states.
         withdrawn: clients that have left the run, whose states the node deletes.
     """
-    record = ConfigRecord({"version": VERSION, "population": population})
+    record = ConfigRecord({"version": OLDEST, "versions": list(READS), "population": population})
     if withdrawn:
         record["run"], record["withdrawn"] = run, list(withdrawn)
     return RecordDict({"undrift": record})
@@ -240,6 +249,13 @@ def read_population(content: RecordDict) -> int:
     return read_scalar(read_config(content), "population", int)
 
 
+def read_offer(content: RecordDict) -> int:
+    """The version in which a node answers the server's question, and the server then writes to it."""
+    record = read_config(content)
+    offered = read_integers(record, "versions") if "versions" in record else []
+    return choose_version(offered, read_scalar(record, "version", int))
+
+
 def read_withdrawn(content: RecordDict) -> tuple[str, list[int]]:
     """The run and the clients that have left it, from the server's question."""
     record = read_config(content)
@@ -248,15 +264,18 @@ def read_withdrawn(content: RecordDict) -> tuple[str, list[int]]:
     return check_name(read_scalar(record, "run", str)), read_integers(record, "withdrawn")
 
 
-def claim(clients: Iterable[int], *, evaluates: bool = False, forgotten: Sequence[int] = ()) -> RecordDict:
+def claim(
+    clients: Iterable[int], *, evaluates: bool = False, forgotten: Sequence[int] = (), version: int = NEWEST
+) -> RecordDict:
     """The clients a node hosts: a range as three numbers, anything else as a list.
 
     Args:
         clients: their numbers.
         evaluates: whether the node has an evaluate function.
         forgotten: clients of the node that have left the run, whose states are deleted.
+        version: the version that the node has chosen: see `read_offer`.
     """
-    record = ConfigRecord({"version": VERSION, **({"evaluates": True} if evaluates else {})})
+    record = ConfigRecord({"version": version, **({"evaluates": True} if evaluates else {})})
     if forgotten:
         record["forgotten"] = list(forgotten)
     if isinstance(clients, range):
@@ -270,6 +289,11 @@ def read_forgotten(content: RecordDict, withdrawn: Sequence[int]) -> list[int]:
     """The clients that have left the run whose states the node of a claim has deleted, sorted."""
     record = read_config(content)
     return sorted(set(read_integers(record, "forgotten")) & set(withdrawn)) if "forgotten" in record else []
+
+
+def read_version(content: RecordDict) -> int:
+    """The version of a message."""
+    return read_scalar(read_config(content), "version", int)
 
 
 def read_evaluates(content: RecordDict) -> bool:
@@ -332,15 +356,21 @@ def _tensor(name: str, array: Array) -> Tensor:
     return x.view(dtype) if dtype in (torch.bfloat16, torch.bool) else x
 
 
-def read_config(content: RecordDict) -> ConfigRecord:
-    """Our config record in a message, validated for its version."""
+def read_config(content: RecordDict, versions: Sequence[int] = READS) -> ConfigRecord:
+    """Our config record in a message, validated for its version.
+
+    Args:
+        content: the message's records.
+        versions: the versions that it may have.
+    """
     record = content.get("undrift")
     if not isinstance(record, ConfigRecord):
         raise WireError("there is no config record named 'undrift'")
-    if record.get("version") != VERSION:
-        found = record.get("version")
+    found = record.get("version")
+    if type(found) is not int or found not in versions:
         reason = Reason.VERSION if type(found) is int else Reason.TREE
-        raise RefusedError(f"message version {one_line(found)}, expected {VERSION}: update undrift there", reason)
+        expected, where = " or ".join(map(str, versions)), "here" if type(found) is int and found > NEWEST else "there"
+        raise RefusedError(f"message version {one_line(found)}, expected {expected}: update undrift {where}", reason)
     if "refused" in record:
         raise RefusedError(f"refused: {one_line(record['refused'])}", Reason.FAILED)
     return record

@@ -6,7 +6,8 @@ from typing import Any
 from flwr.app import ConfigRecord, RecordDict
 
 from undrift.core.server.wire import WireError
-from undrift.engine.flower.records import VERSION, read_config, read_integers, read_scalar
+from undrift.engine.flower.records import read_config, read_integers, read_scalar
+from undrift.engine.flower.versions import NEWEST
 from undrift.secure.members import Keys, Terms
 from undrift.secure.settings import Secure
 
@@ -18,12 +19,12 @@ _LENGTHS = (32, 32, 32, 64)  # of the keys and the signature of a party
 
 def step_content(step: str, **fields: Any) -> RecordDict:
     """A message of a step: its name, and what belongs to it."""
-    return RecordDict({"undrift": ConfigRecord({"version": VERSION, "step": step, **fields})})
+    return RecordDict({"undrift": ConfigRecord({"version": NEWEST, "step": step, **fields})})
 
 
 def read_step(content: RecordDict, step: str | None = None) -> tuple[str, ConfigRecord]:
     """The step of a message, and its fields; raises if it is of another step than given."""
-    record = read_config(content)
+    record = read_config(content, (NEWEST,))
     found = read_scalar(record, "step", str)
     if step is not None and found != step:
         raise WireError(f"step {found[:20]!r} of a secure sum, expected {step!r}")

@@ -17,6 +17,7 @@ from typing import Any
 
 from undrift.engine.round.quarantine import ABSENT
 from undrift.engine.round.record import Record
+from undrift.runs.folder.audit_copy import AuditCopy
 from undrift.runs.folder.signature import KEY, AuditError, AuditKey, audit_key, read_key
 from undrift.util.storage.files import append, read
 from undrift.util.storage.jsonable import read_objects
@@ -29,7 +30,8 @@ CANARIES = "canaries"
 """The event of an audit of a private run: see `undrift.privacy.canaries`."""
 _FIRST = "0" * 64
 _LONGEST = 2000
-_SYNCED = ("start", "begin", "resume", "commit", "best", "measured", "end", "withdraw")
+SYNCED = ("start", "begin", "resume", "commit", "best", "measured", "end", "withdraw", "hosts", "certificate")
+"""The events that are on disk before the run continues; a power failure may take the last of the others."""
 _PASSING = ("reject", "absent", "accept")
 
 
@@ -90,6 +92,7 @@ class Audit:
         if path.exists() and path.stat().st_size > self.log.size:
             os.truncate(path, self.log.size)
         self.head = self.log.head
+        self._first, self._copy = self.log.hashes[:1], AuditCopy()
 
     def write(self, event: str, **facts: Any) -> str:
         """Add an event and return its hash; texts that are too long are cut.
@@ -104,8 +107,9 @@ class Audit:
         found = _hash(entry)
         signed = {} if self._key is None else {"signature": self._key.sign(found)}
         line = json.dumps({**entry, "hash": found, **signed}).encode() + b"\n"
-        append(self.path, line, sync=event in _SYNCED)
-        self.head = found
+        append(self.path, line, sync=event in SYNCED)
+        self.head, self._first = found, self._first or (found,)
+        self._copy.write({**entry, "hash": found, **signed}, self._first[0])
         return found
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from undrift.core.server.wire import WireError, stored_fingerprint
-from undrift.runs.folder.audit import RESTORE, Log, read_log
+from undrift.runs.folder.audit import RESTORE, SYNCED, Log, read_log
 from undrift.runs.folder.audit_checks import (
     ARRIVALS,
     FOLDERS,
@@ -23,6 +23,7 @@ from undrift.runs.folder.audit_checks import (
     missing_checkpoints,
     strangers,
 )
+from undrift.runs.folder.audit_copy import read_copy
 from undrift.runs.folder.checkpoint import CheckpointError, check_logged, read_manifest, read_state
 from undrift.runs.folder.files import RunError, check_links, check_run
 from undrift.runs.folder.signature import AuditError, audit_key
@@ -81,8 +82,8 @@ def verify(folder: Path | str, anchor: str | Path | None = None, key: str | Path
 
     Args:
         folder: the run's folder, finished or in progress.
-        anchor: the head of the log as it was noted before, 16 digits or more, or a file of heads that a node has kept;
-            the log must contain them.
+        anchor: the head of the log as it was noted before, 16 digits or more, a file of heads that a node has kept, or
+            a file of copies that `UNDRIFT_AUDIT_COPY` named; the log must contain them.
         key: the file of the key that signed the log, its public half is enough; None takes the file that
             `UNDRIFT_AUDIT_KEY` names.
 
@@ -133,8 +134,22 @@ def _attempt(found: Verified, check: Callable[..., Any], *arguments: Any) -> Any
 
 def _check_anchors(log: Log, given: str | Path | None) -> None:
     """Raise if the log does not have the events that were noted elsewhere."""
-    for anchor in () if given is None else read_heads(Path(given)) or (str(given),):
-        _check_anchor(log, anchor)
+    if given is None:
+        return
+    known = {*log.hashes}
+    for anchor in read_heads(Path(given)) or _read_copied(log, Path(given)) or (str(given),):
+        if anchor not in known:
+            _check_anchor(log, anchor)
+
+
+def _read_copied(log: Log, path: Path) -> list[str]:
+    """The hashes of the log's events in a file of copies, without those that a power failure may take from the log."""
+    if not path.is_file():
+        return []
+    copied = read_copy(path, log.hashes[0]) if log.hashes else []
+    if not copied:
+        raise AuditError(f"--anchor {path}: no event of {log.path} in it: the log was replaced, or is of another run")
+    return [event["hash"] for event in copied if event.get("event") in SYNCED]
 
 
 def _check_anchor(log: Log, anchor: str) -> None:

@@ -40,8 +40,19 @@ from undrift.core.records.types import Broadcast, Local
 from undrift.core.server import wire
 from undrift.core.server.wire import WireError
 from undrift.engine.flower.node.secure_node import answer_step, check_plain, is_secure, mask_partial
-from undrift.engine.flower.records import LOSSES, Answer, Order, claim, decode, read_population, read_withdrawn, refusal
+from undrift.engine.flower.records import (
+    LOSSES,
+    Answer,
+    Order,
+    claim,
+    decode,
+    read_offer,
+    read_population,
+    read_withdrawn,
+    refusal,
+)
 from undrift.engine.flower.secure_records import SECURE
+from undrift.engine.flower.versions import explain_refusal, find_newer
 from undrift.engine.stores.store import StoreError, delete_states
 from undrift.engine.worker.device import resolve
 from undrift.engine.worker.job import Job
@@ -167,7 +178,7 @@ def guard(shares: Callable[[Context], bool]) -> Callable[[Answering], Answering]
                 if shares(context):
                     raise
                 why = keep_text(error)
-            return Message(refusal(why), reply_to=message)
+            return Message(refusal(why, message.content), reply_to=message)
 
         return answer
 
@@ -201,7 +212,8 @@ def _answer_queries(app: ClientApp, clients: Hosted, folder: Callable[[Context, 
             return Message(
                 refusal(
                     f"it would host {len(own)} clients, and open_visit trains one per node: "
-                    f"set population={nodes} of the strategy, or use client_app(job) on the nodes"
+                    f"set population={nodes} of the strategy, or use client_app(job) on the nodes",
+                    message.content,
                 ),
                 reply_to=message,
             )
@@ -213,7 +225,8 @@ def _answer_queries(app: ClientApp, clients: Hosted, folder: Callable[[Context, 
         for client in forgotten:
             found = delete_states(folder(context, run), client)
             _log.info("client %d has left run %s: %d states deleted", client, run, found)
-        return Message(claim(own, evaluates=evaluates, forgotten=forgotten), reply_to=message)
+        version = read_offer(message.content)
+        return Message(claim(own, evaluates=evaluates, forgotten=forgotten, version=version), reply_to=message)
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,7 +304,7 @@ class OpenVisit:
         try:
             return serve(worker, self.order, self.message)
         except WireError as error:
-            return Message(refusal(str(error)), reply_to=self.message)
+            return Message(refusal(str(error), self.message.content), reply_to=self.message)
 
 
 def open_visit(
@@ -324,14 +337,14 @@ def serve(worker: Worker, order: Order, message: Message) -> Message:
         tensors, summary = worker.serve(broadcast, order.clients, order.accepted, order.cohort, order.timing).flatten()
     else:
         tensors, summary = _train_alone(worker, broadcast, order)
-    return Message(Answer(order.round, summary, tensors).content(), reply_to=message)
+    return Message(Answer(order.round, summary, tensors).content(order.version), reply_to=message)
 
 
 def answer_losses(worker: Worker, order: Order, message: Message) -> Message:
     """The losses of an order's clients, before a round; `cohort` of the order is the number of batches, 0 for all."""
     found = worker.losses(_read_broadcast(worker, order, message), order.clients, order.accepted, order.cohort or None)
     tensors = {"losses": torch.tensor([found[client] for client in order.clients], dtype=torch.float64)}
-    return Message(Answer(order.round, "", tensors).content(), reply_to=message)
+    return Message(Answer(order.round, "", tensors).content(order.version), reply_to=message)
 
 
 def _read_broadcast(worker: Worker, order: Order, message: Message) -> Broadcast:
@@ -374,9 +387,11 @@ def note_head(folder: Path, order: Order) -> None:
 
 
 def check_method(order: Order, algorithm: Algorithm) -> None:
-    """Raise if this node's method is not the server's."""
+    """Raise if this node's method is not the server's, or if an older server cannot read its uploads."""
     if repr(algorithm) != order.algorithm:
         raise WireError(f"this node runs {algorithm!r}, the server {order.algorithm}; give both the same")
+    if what := find_newer(order.version, algorithm, order.local):
+        raise WireError(explain_refusal(order.version, what))
 
 
 def state_folder(root: str | Path | None, context: Context, run: str) -> Path:

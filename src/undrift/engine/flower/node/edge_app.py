@@ -27,7 +27,7 @@ from undrift.core.server.total import Total
 from undrift.core.server.wire import WireError
 from undrift.engine.flower.node.client_app import check_method, guard, note_head, shares_errors, state_folder
 from undrift.engine.flower.node.secure_node import is_secure
-from undrift.engine.flower.records import Answer, Order, claim, decode, read_population, read_withdrawn
+from undrift.engine.flower.records import Answer, Order, claim, decode, read_offer, read_population, read_withdrawn
 from undrift.engine.flower.server.exchange import Exchange
 from undrift.engine.flower.server.hosts import Hosting, Hosts
 from undrift.engine.flower.server.mailbox import Mailbox
@@ -110,7 +110,7 @@ class _Edge:
         roster = self._open(context, population, leaving)
         context.state[_STATE] = ConfigRecord({"population": population})
         own = [client for node in roster.claims for client in roster.granted(node)]
-        return Message(claim(own, forgotten=forgotten), reply_to=message)
+        return Message(claim(own, forgotten=forgotten, version=read_offer(message.content)), reply_to=message)
 
     def train(self, message: Message, context: Context) -> Message:
         """One round: the order goes to the nodes below, and the sum of their replies to the server."""
@@ -137,7 +137,7 @@ class _Edge:
         tensors, line = summary.flatten()
         if len(order.clients) == 1:  # the server checks a single upload itself
             tensors = dict(tally.upload) if kept else {}
-        return Message(Answer(order.round, line, tensors).content(), reply_to=message)
+        return Message(Answer(order.round, line, tensors).content(order.version), reply_to=message)
 
     def _exchange(self, tally: "_Relay", order: Order, message: Message, context: Context) -> None:
         """Order the clients from their nodes, and count the replies."""

@@ -90,9 +90,12 @@ class NodeTasks:
             if found is not None:
                 one, reply = waiting[found[0]], found[1]
                 one.key, self._heard = None, monotonic()
-                if reply.message is not None or reply.malformed:
+                node = reply.sent.metadata.dst_node_id
+                revoked = self.roster.revoked(node, one.task.client)
+                if (reply.message is not None or reply.malformed) and not revoked:
                     return self.flying.pop(one.task.number), reply
-                one.gone, one.why = monotonic(), f"node {reply.sent.metadata.dst_node_id}: {reply.why}"
+                why = "the list of hosts no longer gives it this client" if revoked else reply.why
+                one.gone, one.why = monotonic(), f"node {node}: {why}"
             if monotonic() >= end:
                 break
         return None

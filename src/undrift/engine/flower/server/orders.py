@@ -11,6 +11,7 @@ from undrift.core.server import wire
 from undrift.engine.flower.records import LOSSES, Order, encode
 from undrift.engine.flower.server.receive import SKEW
 from undrift.engine.flower.server.tally import Tally
+from undrift.engine.flower.versions import NEWEST
 from undrift.engine.worker.job import NOW, Timing
 
 
@@ -28,6 +29,7 @@ class Orders:
         share: the most of a round's weight that one node may have.
         known: displacements that were accepted in earlier rounds, by digest, with the round from 1.
         head: the hash of the last event in the run's audit log; None if there is no log.
+        versions: the version of the messages to each node; the newest to others.
     """
 
     run: str
@@ -39,6 +41,7 @@ class Orders:
     share: float = 1.0
     known: Mapping[str, int] = field(default_factory=dict)
     head: str | None = None
+    versions: Mapping[int, int] = field(default_factory=dict)
 
     def write(
         self,
@@ -128,7 +131,8 @@ class Orders:
         common = (self.local, self.bound, self.head, timing)
         for node, clients in groups.items():
             known = {client: accepted[client] for client in clients if client in accepted}
-            order = Order(self.run, broadcast.round, self.seed, method, count, clients, known, *common)
+            version = self.versions.get(node, NEWEST)
+            order = Order(self.run, broadcast.round, self.seed, method, count, clients, known, *common, version)
             content = RecordDict({"arrays": arrays, "undrift": order.record()})
             if config is not None:
                 content["config"] = config

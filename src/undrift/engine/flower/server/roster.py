@@ -12,10 +12,18 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from undrift.core.server.wire import WireError
-from undrift.engine.flower.records import one_line, question, read_claim, read_evaluates, read_forgotten
-from undrift.engine.flower.server.hosts import Hosts
+from undrift.engine.flower.records import (
+    one_line,
+    question,
+    read_claim,
+    read_evaluates,
+    read_forgotten,
+    read_version,
+)
+from undrift.engine.flower.server.hosts import Hosts, HostsError, HostsFile, find_changes
 from undrift.engine.flower.server.mailbox import Mailbox, Reply
 from undrift.engine.flower.server.receive import SKEW, TooFewNodes, pause
+from undrift.engine.flower.versions import NEWEST, explain_refusal
 
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
 _AGAIN = 10.0  # polls until a node whose answer could not be used is queried again
@@ -72,18 +80,29 @@ class Roster:
     Args:
         population: how many clients there are.
         stopped: returns whether waiting has become pointless.
-        hosts: which clients each node may host; None trusts the nodes.
+        hosts: which clients each node may host; None trusts the nodes. A file is read again before each round.
+        newer: returns what the run has that messages of a version cannot carry; a node of such a version gets no
+            clients. Without it, all nodes must have the newest.
     """
 
     def __init__(
-        self, population: int, stopped: Callable[[], bool] = lambda: False, hosts: Hosts | None = None
+        self,
+        population: int,
+        stopped: Callable[[], bool] = lambda: False,
+        hosts: Hosts | HostsFile | None = None,
+        newer: Callable[[int], str] = lambda version: "" if version == NEWEST else "this run",
     ) -> None:
-        self.population, self.stopped, self.hosts = population, stopped, hosts
+        self.population, self.stopped, self.newer = population, stopped, newer
+        self._file = hosts if isinstance(hosts, HostsFile) else None
+        self.hosts = hosts.hosts if isinstance(hosts, HostsFile) else hosts
+        self.note: Callable[..., object] | None = None  # called with the facts of a change of the list
         self.begun, self.leaving = False, Leaving()
         self.conflict = ""
         self.evaluates = False  # whether a node has an evaluate function
         self.refused: dict[int, str] = {}
         self.claims: dict[int, Clients] = {}
+        self.versions: dict[int, int] = {}  # of the messages that each node understands
+        self._claimed: dict[int, tuple[NodeInfo, Clients]] = {}  # what each node has claimed, allowed or not
         self._pending: dict[str, Message] = {}  # queries without an answer so far
         self._queried: dict[int, tuple[float, int]] = {}  # when each node without an answer was queried, how often
         self._retry: dict[int, float] = {}  # nodes whose answer could not be used -> when to query them again
@@ -128,6 +147,7 @@ class Roster:
         def enough() -> bool:
             return len(clients) - len(self.split(clients)[1]) >= quorum
 
+        self.reread(Mailbox.of(grid))
         if self.begun:
             self.gather(grid, enough, seconds, poll)
             if not self.claims:
@@ -154,6 +174,49 @@ class Roster:
             )
         self.begun = True
         return self.split(clients)
+
+    def reread(self, mailbox: Mailbox) -> None:
+        """Read the operator's list if its file has changed: a node that is no longer in it hosts nothing."""
+        if self._file is None:
+            return
+        before = self._file.hosts.entries
+        try:
+            if not self._file.refresh():
+                return
+        except HostsError as error:
+            _log.warning("the list of hosts stays as it was: %s", error)
+            return self._note(error=str(error))
+        self.hosts = self._file.hosts
+        changes = find_changes(before, self.hosts.entries)
+        named = "; ".join(f"{what}: {', '.join(names)}" for what, names in changes.items() if names)
+        _log.warning("the list of hosts has changed; %s", named or "no node is affected")
+        self._note(sha256=self._file.digest, **changes)
+        self.claims = {node: self._restrict(*self._claimed[node]) for node in self.claims}
+        self._assign()
+        if mailbox.watch is not None:
+            mailbox.watch.set_hosted({node: self.granted(node) for node in self.claims})
+
+    def note_hosts(self, note: Callable[..., object]) -> None:
+        """Report the operator's list now, and every change of it.
+
+        Args:
+            note: called with the facts, by name.
+        """
+        self.note = note
+        if self.hosts is not None:
+            self._note(nodes=self.hosts.entries, **({} if self._file is None else {"sha256": self._file.digest}))
+
+    def _note(self, **facts: Any) -> None:
+        """Report a change of the list, if anyone wants to know."""
+        if self.note is not None:
+            self.note(**facts)
+
+    def revoked(self, node: int, client: int) -> bool:
+        """Whether the operator's list takes a client away from a node that has claimed it."""
+        if self.hosts is None or node not in self._claimed:
+            return False
+        host = self.hosts.find(self._claimed[node][0])
+        return host is None or client not in host.clients
 
     def gather(self, grid: Grid | Mailbox, ready: Callable[[], bool], seconds: float, poll: float = 1.0) -> bool:
         """Query nodes until the connected ones suffice or the time is over; returns whether they suffice."""
@@ -236,8 +299,12 @@ class Roster:
             if reply.message is None:
                 raise WireError(reply.why)
             claimed = read_claim(reply.message.content, self.population)
+            version = read_version(reply.message.content)
+            if what := self.newer(version) or self._left(version, claimed):
+                return self._refuse(number, f"node {number} gets no clients: {explain_refusal(version, what)}", poll)
             if not len(claimed):
                 _log.warning("node %d hosts no client: %d clients are fewer than the nodes", number, self.population)
+            self._claimed[number], self.versions[number] = (node, claimed), version
             self.claims[number] = self._restrict(node, claimed)
             self.evaluates |= read_evaluates(reply.message.content)
             gone = read_forgotten(reply.message.content, self.leaving.clients)
@@ -248,6 +315,11 @@ class Roster:
         except WireError as error:
             hint = "".join(f": {advice}" for words, advice in _ADVICE.items() if words in str(error))
             self._refuse(number, f"node {number} sent no valid list of its clients{hint}: {error}", poll)
+
+    def _left(self, version: int, claimed: Clients) -> str:
+        """The clients of a claim that have left the run, if the node cannot delete their states; empty if it can."""
+        left = [] if version == NEWEST else sorted({*claimed.tolist()} & {*self.leaving.clients})
+        return f"the deletion of the states of {left}, who have left the run" if left else ""
 
     def _refuse(self, node: int, why: str, poll: float) -> None:
         """Record why a node's answer cannot be used, and query it again later."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from math import ceil, inf, isfinite
+from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
 from typing import cast
@@ -38,13 +39,14 @@ from undrift.core.tasks.task import Task
 from undrift.engine.flower.records import check_name
 from undrift.engine.flower.server.adaptive_bound import AdaptiveBound, RunningBound
 from undrift.engine.flower.server.exchange import Exchange
-from undrift.engine.flower.server.hosts import Hosting, Hosts
+from undrift.engine.flower.server.hosts import Hosting, Hosts, HostsFile
 from undrift.engine.flower.server.mailbox import Mailbox, Reply, Watch, read_reply
 from undrift.engine.flower.server.node_arrivals import NodeArrivals, NodeTasks
 from undrift.engine.flower.server.orders import Orders
 from undrift.engine.flower.server.receive import LATE, TooFewNodes, receive
 from undrift.engine.flower.server.roster import Leaving, Roster
 from undrift.engine.flower.server.tally import RoundRecord, Tally
+from undrift.engine.flower.versions import find_newer
 from undrift.engine.round.arguments import check_local, check_model, read_method
 from undrift.engine.round.arrivals import collect_uploads
 from undrift.engine.round.quarantine import Quarantine, QuarantineList
@@ -80,8 +82,9 @@ class UndriftStrategy(Strategy):
         patience: after this many abandoned rounds in a row `TooFewNodes` is raised.
         rejoin: how many seconds a round, before its deadline, still waits for a node that left in it once all other
             replies are there. A node that is back in time gets its order again in the same round.
-        hosts: which clients each node may host: the path of a file, or clients by node ID; see `undrift.flower.Hosts`.
-            None trusts what nodes claim, and of two claims to a client the first.
+        hosts: which clients each node may host: the path of a file, which is read again before a round if it has
+            changed, or clients by node ID; see `undrift.flower.Hosts`. None trusts what nodes claim, and of two claims
+            to a client the first.
         quarantine: leaves out clients whose uploads are rejected again and again; None has no quarantine.
         share: the most of a round's weight that one node may have, as a fraction; a node with more is left out of the
             round, and a round in which no node is left is abandoned. Choose it so that no honest node has as much
@@ -164,10 +167,12 @@ class UndriftStrategy(Strategy):
         if self.secure is not None:
             self._check_secure(adaptive)
         self.quarantined = QuarantineList(quarantine)
-        listed = Hosts.of(hosts)
-        if listed is not None:
+        listed = HostsFile(hosts, population) if isinstance(hosts, str | Path) else Hosts.of(hosts)
+        if isinstance(listed, Hosts):
             listed.check(population)
-        self._roster = Roster(population, hosts=listed)
+        hides = self.secure is not None
+        newer = lambda version: find_newer(version, algorithm, local, secure=hides)  # noqa: E731
+        self._roster = Roster(population, hosts=listed, newer=newer)
         self._tally: Tally | None = None
         self._tasks: NodeTasks | None = None
         self._out: dict[int, str] = {}
@@ -226,6 +231,14 @@ class UndriftStrategy(Strategy):
         """
         self.quarantined.withdrawn |= set(clients)
         self._roster.leaving = Leaving(self.run, sorted(self.quarantined.withdrawn), forgotten)
+
+    def note_hosts(self, note: Callable[..., object]) -> None:
+        """Report the operator's list of hosts now, and every change of its file.
+
+        Args:
+            note: called with the facts, by name: `nodes` at first, then `added`, `removed` and `changed`, or `error`.
+        """
+        self._roster.note_hosts(note)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -395,9 +408,8 @@ class UndriftStrategy(Strategy):
         """Writes the messages to the nodes."""
         examples = {} if self._roster.hosts is None else self._roster.hosts.examples
         head = None if self.head is None else self.head()
-        return Orders(
-            self.run, self.algorithm, self.local, self.seed, self._bound, examples, self.share, self.known, head
-        )
+        given = (self.algorithm, self.local, self.seed, self._bound, examples, self.share, self.known, head)
+        return Orders(self.run, *given, self._roster.versions)
 
     @property
     def _bound(self) -> float | None:

@@ -21,7 +21,7 @@ from undrift.core.server.gate import Gate
 from undrift.core.server.partial_check import ROUNDING
 from undrift.core.server.total import Total
 from undrift.core.server.wire import WireError
-from undrift.engine.flower.records import Answer, RefusedError, one_line
+from undrift.engine.flower.records import Answer, RefusedError, one_line, read_version
 from undrift.engine.flower.server.mailbox import Reply
 from undrift.engine.round.quarantine import Sentence
 from undrift.engine.round.record import Record
@@ -268,7 +268,8 @@ class Tally:
         """Read a reply and pass it through the gate: one client's upload, or the partial sum of several."""
         if reply.message is None:
             return self._blank(), gate.reject(clients[0], Reason.TREE, reply.why)
-        answer = Answer.read(reply.message.content, self._limit(len(clients)), self._most * len(clients))
+        limits = (self._limit(len(clients)), self._most * len(clients))
+        answer = Answer.read(reply.message.content, *limits, read_version(reply.sent.content))
         if answer.round != self.broadcast.round:
             return self._blank(), gate.reject(clients[0], Reason.ROUND, f"round {answer.round}")
         node = reply.sent.metadata.dst_node_id
