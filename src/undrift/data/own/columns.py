@@ -85,8 +85,8 @@ class Reading:
 
     def like(self, made: Preprocess) -> "Reading":
         """The same with the columns of a table that was prepared before."""
-        columns = {"target": ";".join(made.targets), "inputs": ";".join(one.name for one in made.columns)}
-        return replace(self, **columns, categories=made.encoding, prepared="")
+        target, inputs = ";".join(made.targets), ";".join(one.name for one in made.columns)
+        return replace(self, target=target, inputs=inputs, categories=made.encoding, prepared="")
 
 
 BEFORE = {"categories": "none", "scale": "pooled"}

@@ -147,13 +147,13 @@ def prepare_sites(ask: AskSites, reading: Reading) -> Preprocess:
     replies = [reply.facts for reply in ask(Question(COLUMNS, reading))]
     columns = tuple(_input(name, replies, reading) for name in _names(reading.inputs))
     labels, targets = _labels(replies, reading), tuple(_names(reading.target))
-    about = {"labels": labels, "targets": targets, "outputs": len(labels) or len(targets)}
-    known = Preprocess("table", (len(columns),), columns=columns, encoding=reading.categories, **about)
+    outputs = len(labels) or len(targets)
+    known = Preprocess("table", (len(columns),), outputs, labels, targets, columns=columns, encoding=reading.categories)
 
     def put(part: str, name: str, given: Arrays) -> list[Arrays]:
         return [reply.arrays for reply in ask(Question(name, reading, part, known, given))]
 
-    made = replace(fit(partial(put, "inputs"), columns, reading), **about)
+    made = replace(fit(partial(put, "inputs"), columns, reading), outputs=outputs, labels=labels, targets=targets)
     if not labels and reading.scale == "both":
         mean, std = fit_targets(partial(put, "targets"))
         made = replace(made, target_mean=mean, target_std=std)
