@@ -1,5 +1,6 @@
 """Undrift on Flower: a strategy for any ServerApp, a ClientApp for any node, and Flower's simulation as a backend."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from undrift.engine.flower.backend import FlowerBackend
@@ -15,6 +16,8 @@ from undrift.engine.worker.job import Job
 if TYPE_CHECKING:
     from undrift.deploying.deploy import deploy
     from undrift.deploying.edge_log import EdgeLog
+    from undrift.engine.flower.tables.node import host_table, prepared_file
+    from undrift.engine.flower.tables.server import prepare_tables
 
 __all__ = [
     "AdaptiveBound",
@@ -29,18 +32,23 @@ __all__ = [
     "deploy",
     "edge_app",
     "host",
+    "host_table",
     "open_visit",
+    "prepare_tables",
+    "prepared_file",
 ]
+
+_LATER = {
+    "deploy": "undrift.deploying.deploy",
+    "EdgeLog": "undrift.deploying.edge_log",
+    "host_table": "undrift.engine.flower.tables.node",
+    "prepared_file": "undrift.engine.flower.tables.node",
+    "prepare_tables": "undrift.engine.flower.tables.server",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """`deploy` and `EdgeLog`, loaded when first used: a node starts a process for each message and needs neither."""
-    if name == "deploy":
-        from undrift.deploying.deploy import deploy
-
-        return deploy
-    if name == "EdgeLog":
-        from undrift.deploying.edge_log import EdgeLog
-
-        return EdgeLog
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """What is loaded when it is first used: a node starts a process for each message and mostly needs none of it."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)

@@ -1,5 +1,6 @@
 """What a new user may get wrong is answered in one line that says what works, with exit code 2."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -251,3 +252,15 @@ def test_files_of_windows_with_a_mark_at_their_beginning_are_read(tmp_path: Path
 def test_an_argument_of_data_as_an_option_is_answered_with_how_to_write_it() -> None:
     refused = CliRunner().invoke(app, [*RUN, "--missing", "mean"])
     assert '--data "FILE(missing=...)"' in refused.stderr and "--set missing=" in refused.stderr
+
+
+def test_a_setting_as_an_option_is_answered_with_how_to_write_it() -> None:
+    refused = CliRunner().invoke(app, ["run", "fedavg", "--metric", "f1"])
+    assert refused.stderr.endswith("; metrics is a setting: --set metrics=... (see undrift run --help)\n")
+
+
+def test_the_metrics_that_were_asked_for_are_printed(tmp_path: Path) -> None:
+    wanted = ["--set", "metrics=['f1', 'balanced-accuracy']", "--set", "output.lens_every=0"]
+    done = CliRunner().invoke(app, [*RUN, "--data", "digits", "--rounds", "1", "--out", str(tmp_path / "run"), *wanted])
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("f1 ")]
+    assert re.fullmatch(r"f1 0\.\d+, balanced accuracy \d+\.\d\d%", line)

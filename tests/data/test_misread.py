@@ -83,6 +83,24 @@ def test_another_separator_is_named(tmp_path: Path, name: str, sign: str) -> Non
         load(table(tmp_path, text, name))
 
 
+def test_a_table_of_a_spreadsheet_with_decimal_commas(tmp_path: Path) -> None:
+    """The rows have more commas than the first line, so that the file cannot be read at all."""
+    text = "\ufeffage;bmi;label\n" + "".join(f"{n};2{n % 9},5;{'ab'[n % 2]}\n" for n in range(20))
+    with pytest.raises(
+        DataError, match=r"separated by commas; its first line is 'age;bmi;label', and write numbers as"
+    ):
+        load(table(tmp_path, text))
+
+
+def test_an_identifier_that_numbers_the_rows_is_no_input(tmp_path: Path) -> None:
+    rows = [f"{1000 + n},{n % 7}.5,{n % 2}" for n in range(60)]
+    path = table(tmp_path, "\n".join(["customer,x,label", *rows]))
+    assert load(path).left_out == ("customer (numbers its rows)",)
+    assert [one.name for one in load(path, inputs="customer;x").columns] == ["customer", "x"]
+    short = table(tmp_path, "\n".join(["customer,x,label", *rows[:40]]), "short.csv")
+    assert load(short).left_out == ()
+
+
 def test_a_header_without_rows(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"rows\.csv: it has no rows; a table has one for each example"):
         load(table(tmp_path, "a,label\n"))

@@ -145,7 +145,11 @@ def test_targets(here: Path) -> None:
         ({}, {"y": [0] * ROWS}, "name the column to predict, label or y: target='label'"),
         ({"target": "height"}, {"height": [None, *[1.0] * (ROWS - 1)]}, "column 'height' has no value in row 0"),
         ({}, {"height": [*[1.0] * (ROWS - 1), float("nan")]}, "column 'height' has no value in row 59 of"),
-        ({"target": "age"}, {"age": list(range(ROWS))}, "60 different whole numbers in 60 rows; .* classes=0"),
+        (
+            {"target": "age"},
+            {"age": list(range(ROWS))},
+            r"60 different whole numbers in 60 rows; .* \"data.csv\(target='age', classes=0\)\"",
+        ),
         ({"classes": 3}, {"label": [9] * ROWS}, r"must have whole numbers in \[0, 3\), found 9 to 9"),
         ({"test": 0.001}, {}, "60 examples are too few to hold out"),
     ],

@@ -10,10 +10,11 @@ import pytest
 
 from undrift.data import load
 from undrift.data.own.columns import BEFORE
-from undrift.runs import Config, load_run, resume, start
+from undrift.runs import Config, load_model, load_run, resume, start
 from undrift.runs.folder.files import RunError
 from undrift.runs.folder.preprocess_file import FILE, read_preprocess
 from undrift.runs.loop.run import complete
+from undrift.runs.settings.schema import ConfigError
 from undrift.runs.setup.prepare import prepare
 
 pytest.importorskip("pyarrow")
@@ -115,3 +116,28 @@ def test_a_loss_of_ones_own_gets_a_notice_that_targets_are_scaled(
         prepare(config(loss="own_loss:squared"))
     notice = "loss: own_loss:squared gets targets with mean 0 and deviation 1; scale='inputs' in data leaves them"
     assert notice in caplog.messages
+
+
+def test_a_partition_that_fails_names_the_columns_that_may_be_clients() -> None:
+    with pytest.raises(ConfigError, match=r"sex, ward may: --partition column:sex"):
+        prepare(config("ill", partition="natural"))
+    with pytest.raises(
+        ConfigError, match=r'equal size: --partition "dirichlet-client\(0\.1\)"; if a column names .* sex'
+    ):
+        prepare(config("ill", partition="dirichlet:0.1", clients=20))
+
+
+def test_the_folders_above_images_are_named_as_clients() -> None:
+    image = pytest.importorskip("PIL.Image")
+    for number in range(24):
+        folder = Path("scans", "north" if number % 2 else "south", "ab"[number // 2 % 2])
+        folder.mkdir(parents=True, exist_ok=True)
+        image.fromarray(np.full((4, 4), number, np.uint8)).save(folder / f"{number}.png")
+    given = Config.build({"data": "./scans", "partition": "natural", "rounds": 1})
+    with pytest.raises(ConfigError, match=r"as folder may: --partition column:folder"):
+        prepare(given)
+
+
+def test_predictions_need_a_run_or_an_export() -> None:
+    with pytest.raises(RunError, match="nowhere: neither a run nor an export: give a folder that undrift run or"):
+        load_model("nowhere")

@@ -68,6 +68,13 @@ def test_strict_evidence_replaces_older() -> None:
     assert [case["protocol"] for choice in record for case in choice["cases"]] == ["strict", "older"]
 
 
+def test_strict_evidence_replaces_older_of_the_same_method_with_other_numbers() -> None:
+    """`whitened` was recommended for its older gain, where a strict study had found none with another share."""
+    old = problem(row("a", 9), row("b + a(0.5)", 9), row("c('x')", 9))
+    new = problem(row("a(share=0.05)", 0.1, spread=9), row("b + a(rho=0.5, k=3)", 1), row("c('y')", 1), claims=4)
+    assert {"a", "b + a(0.5)"}.isdisjoint(names(old, new)) and {"c('x')", "a(share=0.05)"} <= {*names(old, new)}
+
+
 def test_methods_are_compared_where_both_were_measured() -> None:
     """`b` was measured where gains are small, too; where both were measured, it is better."""
     large = problem(row("a", 9), row("b", 10))

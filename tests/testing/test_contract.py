@@ -16,7 +16,7 @@ from undrift.core.method.aggregation import Robust
 from undrift.core.method.block import AnyBlock, Correction, Personalization, Perturbation
 from undrift.core.model.flat_model import Vector
 from undrift.core.records.types import Array
-from undrift.testing import ContractError, check_algorithm, check_block
+from undrift.testing import ContractError, check_algorithm, check_block, contract
 
 PAIRS = [(slot, block) for slot, instances in BLOCKS.items() for block in instances]
 
@@ -509,3 +509,16 @@ def test_what_was_checked_is_printed(capsys: pytest.CaptureFixture[str], caplog:
     about = "Stopping, writing everything down and going on equals going on, bit for bit."
     assert lines[6].split(maxsplit=1) == ["resume", about]
     assert not caplog.records  # nothing about the odd clients of the checks
+
+
+def test_all_checks_compute_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A simulation takes one for a small model by itself; visits outside of it had torch's, and so other bits."""
+    found = []
+    monkeypatch.setattr(contract, "_checks", lambda: (lambda *_: found.append(torch.get_num_threads()),))
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        check_block(SAM(0.1))
+        assert (found, torch.get_num_threads()) == ([1], 3)
+    finally:
+        torch.set_num_threads(before)

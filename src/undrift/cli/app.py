@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from io import TextIOWrapper
 from pathlib import Path
 from traceback import walk_tb
@@ -122,11 +123,19 @@ def _usage_line(error: click.ClickException) -> str:
         known = [name for option in options for name in option.opts if name.startswith("--")]
         text = f"no option is named {error.option_name}; {suggest(error.option_name, known)}"
         if {"--data", "--set"} <= {*known} and "did you mean" not in text:
-            name = error.option_name.lstrip("-")
-            text += f'; arguments of data are written with them, --data "FILE({name}=...)", others with --set {name}='
+            text += f"; {_where_it_is_written(error.option_name.lstrip('-'))}"
     elif isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter) and error.param:
         text = f"{error.param.opts[0]}: {error.message.rstrip('.')}"
     return f"{command}: {text} (see {command} --help)"
+
+
+def _where_it_is_written(name: str) -> str:
+    """How a setting without an option of its own is given, or an argument of data."""
+    from undrift.runs.settings.config import Config
+
+    if near := get_close_matches(name.replace("-", "_"), [*Config.model_fields], 1, 0.8):
+        return f"{near[0]} is a setting: --set {near[0]}=..."
+    return f'arguments of data are written with them, --data "FILE({name}=...)", others with --set {name}='
 
 
 class _App(typer.Typer):

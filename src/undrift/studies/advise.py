@@ -2,9 +2,11 @@
 
 `evidence.json` has the accuracies of the studies in docs/evidence/results; `make results` writes it. Methods are
 compared with `BASELINE`, FedAvg with equal weights, paired by seed: the same partition, cohorts and initial weights.
-Studies under the strict protocol count before older ones: of a method that has such evidence, nothing else is used.
+Studies under the strict protocol count before older ones: of a method that has such evidence, nothing else is used,
+also if it has other numbers as arguments there.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -230,11 +232,18 @@ def advise(
     )
     chosen = {method: _choice(method, near) for method in methods if method != BASELINE}
     found = [choice for choice in chosen.values() if choice.cases]
+    strict = {_without_numbers(choice.method) for choice in found if not choice.older}
+    found = [choice for choice in found if not choice.older or _without_numbers(choice.method) not in strict]
     standing = {choice.method: _standing(choice, found) for choice in found}
     found.sort(key=lambda choice: (choice.confidence == "weak", choice.older, -standing[choice.method]))
     before = [choice for choice in found if not choice.losses and 2 * choice.wins >= len(choice.cases)]
     after = [choice for choice in found if choice not in before]
     return [*before, Choice(BASELINE, (), "weak" if near else "none"), *after]
+
+
+def _without_numbers(method: str) -> str:
+    """A composition without arguments that are numbers: "whitened(share=0.05)" is "whitened"."""
+    return re.sub(r"\((?:\w+=)?[-+.e\d]+(?:, ?(?:\w+=)?[-+.e\d]+)*\)", "", method)
 
 
 def _choice(method: str, near: Sequence[Problem]) -> Choice:

@@ -289,6 +289,29 @@ def _compare_with_constant(constant: Mapping[str, Any], metric: "Column", reache
     return constant_text(constant, metric) + (": the global model is not better" if worse else "")
 
 
+def _other_metrics(outcome: "Outcome", judged: str) -> str:
+    """The metrics that the settings name besides the one by which the run is judged, in a line."""
+    from undrift.core.tasks.evaluation import named_metrics
+    from undrift.runs.settings.config import Config
+    from undrift.runs.settings.goals import Column
+
+    named = named_metrics(Config.read(outcome.folder).metrics)
+    columns = [Column(name) for name in named if name != judged and name in outcome.summary]
+    return ", ".join(f"{one.words} {one.text(outcome.summary[one])}" for one in columns)
+
+
+def _under_corruption(summary: Mapping[str, Any]) -> str:
+    """What an accuracy on corrupted tests is a mean of; empty of another."""
+    if "clean_accuracy" not in summary:
+        return ""
+    types = {name: x for name, x in summary.items() if name.startswith("accuracy/")}
+    worst = min(types, key=lambda name: types[name])
+    return (
+        f"this is the mean over {len(types)} types of corruption, worst {worst.removeprefix('accuracy/')} "
+        f"{types[worst]:.2%}; without corruption {summary['clean_accuracy']:.2%}"
+    )
+
+
 def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
     """Print the result in a few lines, first the metric by which the run is judged; or as JSON."""
     from undrift.runs.folder.files import read_init
@@ -323,13 +346,8 @@ def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
         typer.echo(f"{metric.words}: best {judge.text(top)} in round {summary['best_round']}")
     if metric in summary.get("constant", {}):
         typer.echo(_compare_with_constant(summary["constant"], metric, summary.get(metric)))
-    if "clean_accuracy" in summary:
-        types = {name: x for name, x in summary.items() if name.startswith("accuracy/")}
-        worst = min(types, key=lambda name: types[name])
-        typer.echo(
-            f"this is the mean over {len(types)} types of corruption, worst {worst.removeprefix('accuracy/')} "
-            f"{types[worst]:.2%}; without corruption {summary['clean_accuracy']:.2%}"
-        )
+    for line in filter(None, (_other_metrics(outcome, metric), _under_corruption(summary))):
+        typer.echo(line)
     several = isinstance(summary["target"], list)
     targets, reached = ([x] if not several else x for x in (summary["target"], summary["rounds_to_target"]))
     for target, round in zip(targets, reached, strict=True):

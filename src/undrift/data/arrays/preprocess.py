@@ -49,7 +49,7 @@ class Preprocess:
         vocabulary: the characters of the tokens from 0 on, for "characters"; other encodings need none.
         resize: height and width to which images are scaled after normalisation; 0 leaves them.
         statistics: how mean and deviation were computed: "exact" by sums over clients, "pooled" over all rows as before
-            version 0.3, or "" if they are not of the data.
+            version 0.3, "given" by a file for this table, or "" if they are not of the data.
     """
 
     kind: str

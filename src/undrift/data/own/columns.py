@@ -11,19 +11,22 @@ from numpy.typing import NDArray
 from undrift.data.arrays.dataset import Arrays, DataError, Dataset, as_splits, errors_of
 from undrift.data.arrays.images import SizeError, channel_statistics, channels_last, decode, is_grey, open_image, rows
 from undrift.data.arrays.preprocess import InputColumn, Preprocess
-from undrift.data.own.labels import Column, is_few_whole, number_classes, number_owners
+from undrift.data.own.labels import Column, find_classes, is_few_whole, number_classes, number_owners
 from undrift.data.own.rows import (
     CATEGORIES,
+    INDEX,
     MISSING,
     SCALES,
     apply,
     as_rows,
     drop_rows,
     fit,
+    fit_targets,
     input_columns,
     is_missing,
     is_text,
     scale_targets,
+    target_rows,
     why_left_out,
 )
 from undrift.data.own.split import hold_out
@@ -52,6 +55,8 @@ class Reading:
             column of texts always the most frequent; "drop" leaves the row out. Empty: it is an error.
         scale: "both" standardises inputs and numbers to predict, "inputs" only those, "none" neither; "pooled" is what
             versions before 0.3 did with inputs, for runs that began with it.
+        prepared: a file preprocess.json, of a run or of `undrift.flower.prepare_sites`: columns, categories, classes,
+            fill values and scaling are those of this file, and none is computed from this table.
     """
 
     target: str = ""
@@ -63,6 +68,7 @@ class Reading:
     categories: str = "one-hot"
     missing: str = ""
     scale: str = "both"
+    prepared: str = ""
 
     def __post_init__(self) -> None:
         for name, allowed in (("categories", CATEGORIES), ("missing", MISSING), ("scale", SCALES)):
@@ -72,6 +78,15 @@ class Reading:
             raise ValueError(f"test must be a share of the examples between 0 and 1, got {self.test}")
         if self.side < 0 or (self.classes or 0) < 0:
             raise ValueError(f"side and classes must be 0 or more, got {self.side} and {self.classes}")
+        decided = ["target", "inputs", "classes", "categories", "scale", *["missing"] * (self.missing != "drop")]
+        given = [name for name in decided if getattr(self, name) != getattr(Reading, name)]
+        if self.prepared and given:
+            raise ValueError(f"prepared={self.prepared!r} decides {', '.join(given)}: leave that out")
+
+    def like(self, made: Preprocess) -> "Reading":
+        """The same with the columns of a table that was prepared before."""
+        target, inputs = ";".join(made.targets), ";".join(one.name for one in made.columns)
+        return replace(self, target=target, inputs=inputs, categories=made.encoding, prepared="")
 
 
 BEFORE = {"categories": "none", "scale": "pooled"}
@@ -119,50 +134,86 @@ class About:
         return Dataset(name, self.kind, *as_splits(arrays), len(self.labels), mean, std, title, **others)
 
 
-def make_arrays(splits: Mapping[str, Columns], reading: Reading, source: str) -> tuple[Arrays, About]:
+def make_arrays(
+    splits: Mapping[str, Columns], reading: Reading, source: str, prepared: Preprocess | None = None
+) -> tuple[Arrays, About]:
     """The arrays of both splits; a test set is held out if there is none.
 
     Args:
         splits: the columns of "train" and perhaps "test".
         reading: which columns to take.
         source: what to call the data in errors.
+        prepared: how the rows of a table become inputs and targets; None finds it from these rows.
     """
     with errors_of(source):
-        targets, inputs, ignored = _choose(splits["train"], reading)
-        labels = [*targets, *([reading.owner] if reading.owner else [])]
-        if reading.missing == "drop":
-            splits = {split: drop_rows(found, [*targets, *inputs], split) for split, found in splits.items()}
-        _check_values(splits, labels, inputs, reading)
-        arrays: dict[str, NDArray[Any]] = {}
-        numbers, names = _targets(splits, targets, reading)
-        arrays |= {f"{split}-targets": own for split, own in numbers.items()}
-        if reading.owner:
-            owners = {split: np.asarray(found[reading.owner]) for split, found in splits.items()}
-            arrays |= {f"{split}-owners": own for split, own in number_owners(owners, reading.owner).items()}
-        about = About("image" if is_encoded(splits["train"][inputs[0]]) else "table", names)
-        columns = input_columns(splits, inputs, reading) if about.kind == "table" else ()
-        if about.kind == "image":
-            images, scaled = _images(splits, inputs, reading.side)
-            arrays |= images
-            about.notes += ["scaled"] * scaled
-        else:
-            arrays |= {f"{split}-inputs": as_rows(found, columns, split) for split, found in splits.items()}
-        about.notes += [f"without {', '.join(ignored)}"] * bool(ignored)
-        about.left_out = [f"{name} ({why})" for name, why in ignored.items()]
-        if "test" not in splits:
-            arrays = hold_out(arrays, reading.test)
+        if prepared is not None:
+            reading = reading.like(prepared)
+        arrays, about, known = _read(splits, reading, prepared)
         if about.kind == "image":
             about.mean, about.std = channel_statistics(arrays["train-inputs"])
             return arrays, about
-        made = fit(arrays["train-inputs"], columns, reading)
+        made = _fit(arrays, known, reading) if prepared is None else replace(prepared, statistics="given")
         for key in ("train-inputs", "test-inputs"):
             arrays[key] = apply(made, arrays[key])
-        if not names and reading.scale == "both":
-            mean, std = scale_targets(arrays)
-            made = replace(made, target_mean=mean, target_std=std)
-        about.mean, about.std = list(made.mean), list(made.std)
-        about.table = replace(made, targets=tuple(targets)).record()
+        scale_targets(arrays, made.target_mean, made.target_std)
+        about.mean, about.std, about.table = list(made.mean), list(made.std), made.record()
         return arrays, about
+
+
+def training_rows(splits: Mapping[str, Columns], reading: Reading, source: str, prepared: Preprocess) -> Arrays:
+    """Inputs and targets of the training set of a table as rows of numbers that are not scaled.
+
+    Args:
+        splits: the columns of "train" and perhaps "test".
+        reading: which columns to take.
+        source: what to call the data in errors.
+        prepared: the columns with their categories, and the classes.
+    """
+    with errors_of(source):
+        arrays, about, _ = _read(splits, reading.like(prepared), prepared)
+        if about.kind != "table":
+            raise DataError("only tables have statistics of columns; give images mean and std")
+        return {part: target_rows(arrays[f"train-{part}"]) for part in ("inputs", "targets")}
+
+
+def _read(
+    splits: Mapping[str, Columns], reading: Reading, prepared: Preprocess | None
+) -> tuple[dict[str, NDArray[Any]], About, Preprocess]:
+    """The arrays of both splits, rows of a table neither filled nor scaled; and the columns of a table."""
+    targets, inputs, ignored = _choose(splits["train"], reading)
+    labels = [*targets, *([reading.owner] if reading.owner else [])]
+    if reading.missing == "drop":
+        splits = {split: drop_rows(found, [*targets, *inputs], split) for split, found in splits.items()}
+    filled = {one.name for one in prepared.columns if one.fill is not None} if prepared else set[str]()
+    _check_values(splits, labels, [name for name in inputs if name not in filled], reading)
+    arrays: dict[str, NDArray[Any]] = {}
+    numbers, names = _targets(splits, targets, reading, prepared)
+    arrays |= {f"{split}-targets": own for split, own in numbers.items()}
+    if reading.owner:
+        owners = {split: np.asarray(found[reading.owner]) for split, found in splits.items()}
+        arrays |= {f"{split}-owners": own for split, own in number_owners(owners, reading.owner).items()}
+    about = About("image" if is_encoded(splits["train"][inputs[0]]) else "table", names)
+    known = prepared or Preprocess("table", (len(inputs),), labels=names, targets=tuple(targets))
+    if about.kind == "image":
+        images, scaled = _images(splits, inputs, reading.side)
+        arrays |= images
+        about.notes += ["scaled"] * scaled
+    else:
+        if prepared is None:
+            known = replace(known, columns=input_columns(splits, inputs, reading))
+        arrays |= {f"{split}-inputs": as_rows(found, known.columns, split) for split, found in splits.items()}
+    about.notes += [f"without {', '.join(ignored)}"] * bool(ignored)
+    about.left_out = [f"{name} ({why})" for name, why in ignored.items()]
+    return (dict(arrays) if "test" in splits else hold_out(arrays, reading.test)), about, known
+
+
+def _fit(arrays: Arrays, known: Preprocess, reading: Reading) -> Preprocess:
+    """How these rows become inputs, and numbers to predict targets."""
+    made = replace(fit([arrays["train-inputs"]], known.columns, reading), targets=known.targets)
+    if known.labels or reading.scale != "both":
+        return made
+    mean, std = fit_targets([target_rows(arrays["train-targets"])])
+    return replace(made, target_mean=mean, target_std=std)
 
 
 def _check_values(splits: Mapping[str, Columns], labels: list[str], inputs: list[str], reading: Reading) -> None:
@@ -204,8 +255,9 @@ def _choose(train: Columns, reading: Reading) -> tuple[list[str], list[str], dic
         raise DataError(f"several columns have images ({', '.join(inputs)}); name one: inputs={inputs[0]!r}")
     why = {name: "beside images" for name in rest if name not in inputs}
     if not inputs:
-        why = {name: reason for name in rest if (reason := why_left_out(train[name], reading.categories))}
-        inputs = [name for name in rest if name not in why]
+        why = {name: reason for name in rest if (reason := why_left_out(train[name], reading))}
+        inputs = [name for name in rest if name not in why] or [name for name in rest if why[name] == INDEX]
+        why = {name: reason for name, reason in why.items() if name not in inputs}
     if not inputs:
         raise DataError(f"no column of numbers, few texts or images is left as input; found {', '.join(names)}")
     index = {name or "an index": "an index" for name in others if name != reading.owner or not name}
@@ -229,9 +281,15 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(";") if name.strip()]
 
 
-def _targets(splits: Mapping[str, Columns], names: list[str], reading: Reading) -> tuple[Column, tuple[str, ...]]:
+def _targets(
+    splits: Mapping[str, Columns], names: list[str], reading: Reading, prepared: Preprocess | None
+) -> tuple[Column, tuple[str, ...]]:
     """The targets of each split, and the names of the classes, none for numbers."""
     columns = {split: [np.asarray(found[name]) for name in names] for split, found in splits.items()}
+    if prepared is not None and prepared.labels:
+        labelled = {split: own[0] for split, own in columns.items()}
+        return find_classes(labelled, names[0], prepared.labels), prepared.labels
+    reading = reading if prepared is None else replace(reading, classes=0)
     firsts = [own[0] for own in columns.values()]
     floats = all(x.dtype.kind in "iuf" for x in firsts) and any(x.dtype.kind == "f" for x in firsts)
     if reading.classes is None and len(names) == 1 and floats and is_few_whole(np.concatenate(firsts)):

@@ -5,6 +5,7 @@ class "test" if images have a class of that name, knows no owners, takes the tex
 second copy to disk.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy as np
 
 from undrift.data.arrays.dataset import DataError
 from undrift.data.arrays.images import need
+from undrift.data.arrays.preprocess import Preprocess
 from undrift.data.files.folders import SUFFIXES as IMAGES
 from undrift.data.own.tables import ARCHIVE, SUFFIXES, Columns, columns, read_archive, read_tables, suffix
 
@@ -213,3 +215,20 @@ def _image_columns(root: Path, files: list[Path]) -> Columns:
         "label": np.array([part[-2] for part in parts]),
     }
     return out | ({"folder": np.array([part[0] for part in parts])} if len(parts[0]) == 3 else {})
+
+
+def read_prepared(name: str) -> Preprocess:
+    """How the rows of a table become inputs, from a file preprocess.json.
+
+    Args:
+        name: the file, or the folder of a run or of an export that has it.
+    """
+    path = Path(name).expanduser()
+    path = path / "preprocess.json" if path.is_dir() else path
+    try:
+        made = Preprocess.from_record(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise DataError(f"prepared={name!r}: no preprocess.json of a run can be read there ({error})") from None
+    if made.kind != "table" or not made.columns or not made.targets:
+        raise DataError(f"prepared={name!r}: it is of {made.kind} data without named columns; a table's is needed")
+    return made

@@ -1,6 +1,6 @@
 """Classes and owners as numbers from 0, in the order of their sorted values over all splits."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ def number_classes(
     if not classes and whole.dtype.kind in "iu" and found > max(MANY, len(whole) // 2):
         raise DataError(
             f"column {name!r} has {found} different whole numbers in {len(whole)} rows; to predict a number give "
-            f"classes=0, to have that many classes give classes={found}"
+            f'classes=0, as in "data.csv(target={name!r}, classes=0)", to have that many classes give classes={found}'
         )
     if classes and whole.dtype.kind in "iu" and 0 <= whole.min() <= whole.max() < classes:
         return _per_split(whole, column), tuple(map(str, range(classes)))
@@ -48,6 +48,28 @@ def number_classes(
             f"{kinds[-1]}, {found} different values; {advice}"
         )
     return _per_split(numbers, column), tuple(map(str, kinds.astype(str).tolist()))
+
+
+def find_classes(column: Column, name: str, labels: Sequence[str]) -> dict[str, NDArray[np.int64]]:
+    """The classes of each split as their positions among classes that are known.
+
+    Args:
+        column: the targets: texts or whole numbers.
+        name: what to call them in errors.
+        labels: the names of the classes.
+
+    Example:
+        >>> find_classes({"train": np.array([7.0, 5.0])}, "y", ("5", "6", "7"))
+        {'train': array([2, 0])}
+    """
+    whole = _join(column, name)
+    if whole.dtype.kind == "f" and (whole == np.rint(whole)).all():
+        whole = whole.astype(np.int64)
+    order = {label: place for place, label in enumerate(labels)}
+    kinds, numbers = np.unique(whole.astype(str), return_inverse=True)
+    if unknown := [kind for kind in kinds.tolist() if kind not in order]:
+        raise DataError(f"column {name!r} has {unknown[0]!r}, which is no class: these are {', '.join(labels)}")
+    return _per_split(np.array([order[kind] for kind in kinds.tolist()])[numbers.reshape(-1)], column)
 
 
 def number_owners(column: Column, name: str) -> dict[str, NDArray[np.int64]]:

@@ -15,7 +15,7 @@ from undrift.data.arrays import cache
 from undrift.data.arrays.dataset import Arrays, DataError, Dataset, errors_of
 from undrift.data.arrays.images import MODES, channel_statistics, check_depth, is_grey
 from undrift.data.own.columns import BEFORE, About, Reading, make_arrays
-from undrift.data.own.files import find_files, from_hub
+from undrift.data.own.files import find_files, from_hub, read_prepared
 from undrift.data.own.labels import number_classes, number_owners
 from undrift.data.own.split import hold_out
 from undrift.data.own.tables import SUFFIXES, check_lengths
@@ -121,7 +121,7 @@ def _stack(values: list[Any], split: str) -> NDArray[Any]:
 
 def _from_arrays(splits: dict[str, dict[str, NDArray[Any]]], name: str, reading: Reading) -> Dataset:
     """Arrays with their kind: by the shape and the type of the inputs."""
-    for setting in ("target", "inputs", "side", "categories", "missing", "scale"):
+    for setting in ("target", "inputs", "side", "categories", "missing", "scale", "prepared"):
         if getattr(reading, setting) not in (getattr(DEFAULT, setting), BEFORE.get(setting)):
             raise DataError(f"{setting} is a setting of tables and image files, not of arrays; leave it out")
     if reading.owner:
@@ -272,11 +272,13 @@ def _from_files(name: str, reading: Reading, keep: bool) -> Dataset:
     """The data set in a path, from the cache or read and stored there."""
     found = find_files(name)
     path = found.root.resolve()
-    entry = cache.entry(f"own-{path.stem}", found.named_files(), VERSION, str(path), reading)
+    made = read_prepared(reading.prepared) if reading.prepared else None
+    entry = cache.entry(f"own-{path.stem}", found.named_files(), VERSION, str(path), reading, *([made] if made else []))
 
     def read() -> tuple[Arrays, str]:
-        arrays, about = make_arrays(found.read(), reading, name)
-        return arrays, json.dumps({"made": asdict(about), "sha256": found.sha256()})
+        arrays, about = make_arrays(found.read(), reading, name, made)
+        digest = found.sha256() if made is None else sha256(f"{found.sha256()} {made}".encode()).hexdigest()
+        return arrays, json.dumps({"made": asdict(about), "sha256": digest})
 
     arrays, note = cache.read_or_make(entry, read, keep)
     known = json.loads(note)

@@ -6,7 +6,7 @@ A text is the position of its category; NaN stands for a missing value, or a tex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,7 +16,9 @@ from undrift.data.arrays.dataset import DataError
 from undrift.data.arrays.images import need
 from undrift.data.arrays.preprocess import CODES, ONE_HOT, InputColumn, Inputs, Preprocess
 from undrift.data.own.statistics import (
+    Ask,
     Rows,
+    all_binary,
     exact_deviation,
     exact_mean,
     exact_median,
@@ -32,6 +34,8 @@ SCALES = ("both", "inputs", "none", "pooled")
 MOST = 50
 """A column of texts is an input by default if it has at most so many different ones, each twice on average."""
 
+INDEX = "numbers its rows"
+_ROWS = 50  # a column that numbers fewer rows may be an input
 _FILLS = {"mean": exact_mean, "median": exact_median, "mode": exact_mode}
 
 
@@ -40,23 +44,29 @@ def is_text(column: Any) -> bool:
     return isinstance(column, np.ndarray) and column.dtype.kind in "US" and column.ndim == 1
 
 
-def why_left_out(column: Any, categories: str) -> str:
+def why_left_out(column: Any, reading: Any) -> str:
     """Why a column of a table is no input by default; empty if it is one.
 
     Args:
         column: its values.
-        categories: how texts become numbers, or "none".
+        reading: how the table is read.
     """
     if is_encoded(column) or column.dtype.kind not in "iufbUS":
         return "neither numbers nor texts"
     if is_missing(column).all():
         return "no values"
     if not is_text(column):
-        return ""
+        return INDEX if reading.scale != "pooled" and _is_index(column) else ""
     count = len(np.unique(np.asarray(column)))
-    if categories == "none":
+    if reading.categories == "none":
         return "texts"
     return f"{count:,} different texts" if count > min(MOST, len(column) // 2) else ""
+
+
+def _is_index(column: NDArray[Any]) -> bool:
+    """Whether whole numbers grow by one from row to row, as an identifier does; of a few rows that may be chance."""
+    values = np.asarray(column)
+    return len(values) >= _ROWS and column.dtype.kind in "iu" and bool((np.diff(values) == 1).all())
 
 
 def input_columns(splits: Mapping[str, Columns], names: Sequence[str], reading: Any) -> tuple[InputColumn, ...]:
@@ -154,18 +164,18 @@ def _take(column: Any, kept: NDArray[np.bool_]) -> Any:
     return list(compress(column, kept)) if isinstance(column, list) else column.filter(need("pyarrow").array(kept))
 
 
-def fit(rows: Rows, columns: tuple[InputColumn, ...], reading: Any) -> Preprocess:
+def fit(clients: Sequence[Rows] | Ask, columns: tuple[InputColumn, ...], reading: Any) -> Preprocess:
     """How rows become a model's inputs: fill values, mean and deviation, from the training set.
 
     Mean and deviation are those of the values that are there; inputs that are 0 or 1 for a category stay so.
 
     Args:
-        rows: of the training set, as `as_rows` gives them.
+        clients: the rows of each client's training set, as `as_rows` gives them, or how to ask them.
         columns: of the rows.
         reading: how the table is read.
     """
     if reading.missing in _FILLS:
-        numbers, modes = _FILLS[reading.missing]([rows]), exact_mode([rows])
+        numbers, modes = _FILLS[reading.missing](clients), exact_mode(clients)
         columns = tuple(
             replace(one, fill=float(modes[place] if one.categories else numbers[place]))
             for place, one in enumerate(columns)
@@ -174,11 +184,12 @@ def fit(rows: Rows, columns: tuple[InputColumn, ...], reading: Any) -> Preproces
     if reading.scale == "none":
         return plain
     if reading.scale == "pooled":
+        (rows,) = cast(Sequence[Rows], clients)
         mean, std = rows.mean(axis=0), rows.std(axis=0)
         std = no_rounding(std, mean)
     else:
-        mean = exact_mean([rows])
-        std = exact_deviation([rows], mean)
+        mean = exact_mean(clients)
+        std = exact_deviation(clients, mean)
     means, stds = list[float](), list[float]()
     for place, one in enumerate(columns):
         width = len(one.categories) if reading.categories == ONE_HOT else 0
@@ -199,21 +210,31 @@ def apply(preprocess: Preprocess, rows: Rows) -> NDArray[np.float32]:
     return found
 
 
-def scale_targets(arrays: dict[str, NDArray[Any]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Subtract the mean of the training targets and divide by their deviation, in place; return both.
+def fit_targets(clients: Sequence[Rows] | Ask) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation of the numbers to predict; none of targets that are all 0 or 1, which are labels.
 
-    Targets that are all 0 or 1 are labels and stay as they are, with no mean.
+    Args:
+        clients: the targets of each client's training set, one column for each, or how to ask for them.
+    """
+    if all_binary(clients):
+        return (), ()
+    mean = exact_mean(clients)
+    return tuple(mean.tolist()), tuple(exact_deviation(clients, mean).tolist())
+
+
+def target_rows(targets: NDArray[Any]) -> Rows:
+    """Numbers to predict as rows with one column for each."""
+    return targets.astype(np.float64).reshape(len(targets), -1)
+
+
+def scale_targets(arrays: dict[str, NDArray[Any]], mean: Sequence[float], std: Sequence[float]) -> None:
+    """Subtract the mean of numbers to predict and divide by their deviation, in place.
 
     Args:
         arrays: of both splits, with numbers as targets.
+        mean: of each; empty if they are not scaled.
+        std: of each.
     """
-    rows = arrays["train-targets"].astype(np.float64).reshape(len(arrays["train-targets"]), -1)
-    if np.isin(rows, (0, 1)).all():
-        return (), ()
-    mean = exact_mean([rows])
-    std = exact_deviation([rows], mean)
-    for key in ("train-targets", "test-targets"):
-        shape = arrays[key].shape
-        scaled = (arrays[key].astype(np.float64).reshape(len(arrays[key]), -1) - mean) / std
-        arrays[key] = scaled.astype(np.float32).reshape(shape)
-    return tuple(mean.tolist()), tuple(std.tolist())
+    for key in ("train-targets", "test-targets") if mean else ():
+        scaled = (target_rows(arrays[key]) - np.array(mean)) / np.array(std)
+        arrays[key] = scaled.astype(np.float32).reshape(arrays[key].shape)

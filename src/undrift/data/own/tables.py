@@ -1,5 +1,6 @@
 """Files of tables as columns: CSV, Parquet, Arrow and NumPy archives, and data sets of the `datasets` library."""
 
+import gzip
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -174,15 +175,24 @@ def _csv(path: Path, delimiter: str = ",") -> Any:
     try:
         table = csv.read_csv(path, parse_options=csv.ParseOptions(delimiter=delimiter))
     except ValueError as error:
+        _check_separator(path, delimiter)
         raise DataError(f"{path}: not a table whose first line has the column names ({error})") from error
-    first, *more = table.column_names
-    if not more and any(sign in first for sign in ",;\t|"):
-        right = "tabs" if delimiter == "\t" else "commas"
-        raise DataError(f"{path}: its columns must be separated by {right}; its first line is {first!r:.80}")
+    if len(table.column_names) == 1:
+        _check_separator(path, delimiter)
     binary = next((field.name for field in table.schema if str(field.type) == "binary"), None)
     if binary is not None:
         raise DataError(f"{path}: column {binary!r} is not UTF-8; save the file as UTF-8")
     return table.rename_columns([name.strip() for name in table.column_names])
+
+
+def _check_separator(path: Path, delimiter: str) -> None:
+    """Raise if the first line has no separator but one of those that are not read."""
+    with (gzip.open if path.name.lower().endswith(".gz") else open)(path, "rb") as file:
+        first = file.readline().decode("utf-8-sig", "replace").strip()
+    if delimiter in first or not any(sign in first for sign in ",;\t|"):
+        return
+    right, numbers = ("tabs", "") if delimiter == "\t" else ("commas", ", and write numbers as 20.5")
+    raise DataError(f"{path}: its columns must be separated by {right}; its first line is {first!r:.80}{numbers}")
 
 
 def _arrow(path: Path) -> Any:

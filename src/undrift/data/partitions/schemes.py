@@ -333,7 +333,7 @@ class Dirichlet(Scheme):
         raise ValueError(
             f"{self}: {sum(totals)} samples do not give each of {clients} clients min_size={self.min_size}"
             f"{tried and f' ({tried})'}; use a larger alpha, fewer clients, a smaller min_size, or "
-            f"{DirichletClient(self.alpha)}, whose clients are of equal size"
+            f'clients of equal size: --partition "{DirichletClient(self.alpha)}"'
         )
 
     def _counts(self, totals: Sequence[int], clients: int, draw: Generator) -> Indices:

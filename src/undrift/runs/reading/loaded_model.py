@@ -185,6 +185,10 @@ def load_model(folder: str | Path, *, client: int | None = None, round: Round | 
     """
     path = Path(folder)
     if not (path / CONFIG).is_file():
+        if not (path / "config.toml").is_file():
+            raise RunError(
+                f"{path}: neither a run nor an export: give a folder that undrift run or undrift export wrote"
+            )
         run = load_run(path)
         if run.preprocess is None:
             raise RunError(

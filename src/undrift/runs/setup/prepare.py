@@ -1,7 +1,8 @@
 """Builds what a config describes: data, partition, model, task."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -205,7 +206,8 @@ def prepare(
         tell("splitting %s over clients", name)
         owned = scheme.inner if isinstance(scheme.inner, Natural) else None
         wanted = config.clients or (None if scheme.inner.fixed else default_clients(len(labels), CLIENTS))
-        split = partition(scheme, labels, clients=wanted, seed=config.seed, owners=owners)
+        with _naming_owners(dataset):
+            split = partition(scheme, labels, clients=wanted, seed=config.seed, owners=owners)
         config = _fill_defaults(config, dataset, split)
         make = _maker(config, dataset)
         check_kind(config, make, dataset)
@@ -242,6 +244,22 @@ def prepare(
     check_fit(str(config.model), data_task)
     usual = data_task.classifies and not metrics and config.goal is None
     return _finish_setup(config, data_task, split, Abilities() if usual else abilities(data_task))
+
+
+@contextmanager
+def _naming_owners(dataset: Dataset) -> Iterator[None]:
+    """Add to an error of a partition which columns may name the clients, if none was said to."""
+    try:
+        yield
+    except ValueError as error:
+        texts = [one.name for one in dataset.columns if one.categories and dataset.train.owners is None]
+        folder = ["folder"] if dataset.kind == "image" and "folder (beside images)" in dataset.left_out else []
+        if not (known := folder or texts):
+            raise
+        raise ValueError(
+            f"{error}; if a column names the client of each row, as {', '.join(known)} may: "
+            f"--partition column:{known[0]}"
+        ) from None
 
 
 def _class_counts(dataset: Dataset, split: Partition) -> list[int]:

@@ -39,6 +39,7 @@ from undrift.core.model.random import generator
 from undrift.core.records.types import Broadcast, Local
 from undrift.core.server import wire
 from undrift.core.server.wire import WireError
+from undrift.data.arrays.dataset import Dataset
 from undrift.engine.flower.node.secure_node import answer_step, check_plain, is_secure, mask_partial
 from undrift.engine.flower.records import (
     LOSSES,
@@ -93,15 +94,27 @@ def client_app(
     """
 
     def open_job(context: Context) -> Job:
-        return _deepen(job(context)) if callable(job) else job
+        return _deepen(_check_table(job(context))) if callable(job) else job
 
-    given = open_job if callable(job) else _deepen(job)
+    given = open_job if callable(job) else _deepen(_check_table(job))
     return build_app(given, partial(state_folder, root), clients, threads, shares_errors)
 
 
 def _deepen(job: Job) -> Job:
     """A job that keeps states for its depth in rounds, if a schedule stores several of a client in a round."""
     return replace(job, depth=job.depth * job.algorithm.schedule.visits(0))
+
+
+def _check_table(job: Job) -> Job:
+    """The job; raises if its table was prepared from the rows of this node alone."""
+    data = getattr(job.task, "dataset", None)
+    if isinstance(data, Dataset) and data.columns and data.statistics != "given":
+        raise WireError(
+            "this node's table was prepared from its own rows, so categories, classes and scaling differ from those of "
+            "other nodes: call prepare_tables on the server and host_table here, then load the table with "
+            "prepared=prepared_file(context, run)"
+        )
+    return job
 
 
 def build_app(

@@ -1,0 +1,1 @@
+"""Tables whose rows lie at the nodes, prepared alike at all of them."""
