@@ -15,7 +15,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from undrift.data.own.sites import Reply, Site
-from undrift.engine.flower.node.client_app import guarded, shares_errors, state_folder
+from undrift.engine.flower.node.client_app import guard, shares_errors, state_folder
 from undrift.engine.flower.records import check_name
 from undrift.engine.flower.tables.records import TABLE, read_question, read_result, write_reply
 from undrift.util.storage.files import make_private, write
@@ -32,7 +32,7 @@ def host_table(app: ClientApp, table: Callable[[Context], str | Path]) -> None:
     """
 
     @app.query(TABLE)
-    @guarded(shares_errors)
+    @guard(shares_errors)
     def answer(message: Message, context: Context) -> Message:
         question = read_question(message.content)
         if question is None:

@@ -10,7 +10,8 @@ from undrift.core.server.wire import WireError
 from undrift.data.arrays.preprocess import Preprocess
 from undrift.data.own.sites import Question, Reply
 from undrift.data.own.statistics import Arrays
-from undrift.engine.flower.records import VERSION, check_name, decode, encode, read_config, read_scalar
+from undrift.engine.flower.records import check_name, decode, encode, read_config, read_scalar
+from undrift.engine.flower.versions import NEWEST
 
 TABLE = "table"
 """The query for a node's answer about its table, and for keeping the preprocessing that was found."""
@@ -18,14 +19,14 @@ TABLE = "table"
 
 def write_question(question: Question) -> RecordDict:
     """A question to a node."""
-    head = ConfigRecord({"version": VERSION, "question": question.text()})
+    head = ConfigRecord({"version": NEWEST, "question": question.text()})
     return RecordDict({"undrift": head, "arrays": _encode(question.given)})
 
 
 def write_result(run: str, made: Preprocess) -> RecordDict:
     """What a node is to keep for a run."""
     record = json.dumps(made.record())
-    return RecordDict({"undrift": ConfigRecord({"version": VERSION, "run": run, "prepared": record})})
+    return RecordDict({"undrift": ConfigRecord({"version": NEWEST, "run": run, "prepared": record})})
 
 
 def read_question(content: RecordDict) -> Question | None:
@@ -45,7 +46,7 @@ def read_result(content: RecordDict) -> tuple[str, Preprocess]:
 
 def write_reply(reply: Reply) -> RecordDict:
     """A node's answer."""
-    head = ConfigRecord({"version": VERSION, "facts": json.dumps(reply.facts)})
+    head = ConfigRecord({"version": NEWEST, "facts": json.dumps(reply.facts)})
     return RecordDict({"undrift": head, "arrays": _encode(reply.arrays)})
 
 
