@@ -71,7 +71,7 @@ class Reply:
     """A site's answer.
 
     Args:
-        facts: what it says of its columns, as JSON values; empty for a statistic.
+        facts: of its columns, as JSON values; empty for a statistic.
         arrays: numbers.
     """
 
@@ -158,7 +158,7 @@ def prepare_sites(ask: AskSites, reading: Reading) -> Preprocess:
         mean, std = fit_targets(partial(put, "targets"))
         made = replace(made, target_mean=mean, target_std=std)
     if not np.isfinite([*made.mean, *made.std, *made.target_mean, *made.target_std]).all():
-        raise DataError("the sums over all sites are not finite; look for columns of huge numbers")
+        raise DataError("the sums over all sites are not finite; check the columns for huge numbers")
     return made
 
 

@@ -248,7 +248,7 @@ def prepare(
 
 @contextmanager
 def _naming_owners(dataset: Dataset) -> Iterator[None]:
-    """Add to an error of a partition which columns may name the clients, if none was said to."""
+    """Add to an error of a partition which columns may name the clients, if none was given."""
     try:
         yield
     except ValueError as error:

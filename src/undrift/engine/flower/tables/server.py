@@ -1,4 +1,4 @@
-"""The server's half of preparing tables: it asks every node for sums about its table, and sends what follows to all."""
+"""The server's half of preparing tables: it gets sums from every node about its table, and sends what follows to all."""
 
 import json
 import logging
@@ -47,7 +47,7 @@ def prepare_tables(
         run: the name under which nodes keep the result, as they give it to `prepared_file`.
         target: the column to predict.
         inputs: the columns that models receive, joined by ";".
-        file: where the server keeps the result; if it is there, no node is asked, and it is sent to all again.
+        file: where the server keeps the result; if it is there, no node gets a question, and it is sent to all again.
         nodes: how many nodes there are.
         wait: seconds to wait for them.
         deadline: seconds that the nodes have for each answer.
