@@ -11,7 +11,7 @@ import torch
 from undrift.data import DataError, load
 from undrift.data.arrays.preprocess import Preprocess
 from undrift.data.own.columns import Reading
-from undrift.data.own.sites import Question, Reply, Site, prepare_sites
+from undrift.data.own.sites import Question, Site, SiteReply, prepare_sites
 
 pytest.importorskip("pyarrow")
 
@@ -49,10 +49,10 @@ def prepare(sites: list[str], **reading: Any) -> Preprocess:
     """As `prepare_sites` finds it, with questions and answers as JSON."""
     members = [Site(name) for name in sites]
 
-    def ask(question: Question) -> list[Reply]:
+    def ask(question: Question) -> list[SiteReply]:
         sent = Question.from_text(question.text(), question.given)
         replies = [member.reply(sent) for member in members]
-        return [Reply(json.loads(json.dumps(reply.facts)), reply.arrays) for reply in replies]
+        return [SiteReply(json.loads(json.dumps(reply.facts)), reply.arrays) for reply in replies]
 
     made = prepare_sites(ask, Reading(**reading))
     Path("preprocess.json").write_text(json.dumps(made.record()))

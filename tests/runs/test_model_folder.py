@@ -128,7 +128,7 @@ def test_the_command(inside: Path, tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["predict", "scan", "scans/site0"])
     assert shown.exit_code == 0 and shown.stdout.startswith("file,prediction,probability\nscans/site0/bright/")
     wrong = CliRunner().invoke(app, ["predict", "cache", "ward.csv"])
-    assert wrong.exit_code == 2 and "cache is not a run" in wrong.output
+    assert wrong.exit_code == 2 and "cache: neither a run nor an export" in wrong.output
 
 
 def test_images_are_prepared_as_in_training(inside: Path) -> None:

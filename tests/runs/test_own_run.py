@@ -46,7 +46,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         }
         parquet.write_table(pa.table(columns), tmp_path / "scans" / f"{split}.parquet")
     (tmp_path / "clients.json").write_text(json.dumps({"a": list(range(30)), "b": list(range(30, 55))}))
-    houses = [f"{i},{i % 7},{i / 3},{'xy'[i % 2]}" for i in range(50)]
+    houses = [f"{2 * i},{i % 7},{i / 3},{'xy'[i % 2]}" for i in range(50)]
     (tmp_path / "houses.csv").write_text("\n".join(["size,rooms,price,town", *houses]))
     return tmp_path
 

@@ -23,7 +23,7 @@ from undrift.core.records.types import Upload
 from undrift.core.server import step as server
 from undrift.core.server.gate import Gate
 from undrift.core.server.wire import flatten
-from undrift.engine.flower.records import Answer, encode
+from undrift.engine.flower.records import Answer, claim, encode
 from undrift.engine.flower.server.receive import Reply
 from undrift.engine.flower.server.tally import Tally
 from undrift.engine.worker.partial_sum import Partial, TrainedClient
@@ -118,7 +118,7 @@ class Round:
         return Answer(0, summary, tensors).content(), tensors
 
     def tally(self, clients: list[int]) -> tuple[Tally, list[Any]]:
-        sent = [SimpleNamespace(metadata=SimpleNamespace(dst_node_id=n)) for n in range(2)]
+        sent = [SimpleNamespace(metadata=SimpleNamespace(dst_node_id=n), content=claim(())) for n in range(2)]
         tally = Tally(self.algorithm, LOCAL, self.bound, self.broadcast, frozenset([*clients, *REST]))
         tally.expect(sent[0], clients)  # type: ignore[arg-type]
         tally.expect(sent[1], REST)  # type: ignore[arg-type]

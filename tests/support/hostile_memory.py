@@ -15,7 +15,7 @@ from support.hostile import LOCAL, fuzzed
 from undrift import Algorithm
 from undrift.core.records.types import Broadcast, Upload
 from undrift.core.server.wire import flatten
-from undrift.engine.flower.records import Answer, encode
+from undrift.engine.flower.records import Answer, claim, encode
 from undrift.engine.flower.server.receive import Reply
 from undrift.engine.flower.server.tally import Tally
 
@@ -31,7 +31,7 @@ def main() -> None:
     upload = Upload(5, 0, torch.randn(SIZE), 5, 2, 1.0, params[:0], broadcast.counts, {})
     summary = '{"visits": [[5, 5, 2, 1.0, 1.0, 1.0, 1.0, {}]], "rejections": []}'
     arrays = encode(flatten(upload))
-    sent = SimpleNamespace(metadata=SimpleNamespace(dst_node_id=0))
+    sent = SimpleNamespace(metadata=SimpleNamespace(dst_node_id=0), content=claim(()))
     chance, base, peak = Random(0), memory("VmRSS"), 0
     for _ in range(12):
         record = Answer(0, summary, {}).content()["undrift"]

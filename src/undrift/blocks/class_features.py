@@ -1,10 +1,12 @@
 """Features of a client's examples by class, laid out as a linear head: what FedAS, FedPAC and pFedFDA compare."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from undrift.core.method.block import Block
 from undrift.core.method.view import View
 from undrift.core.model.flat_model import Layout, Vector
 
@@ -51,3 +53,16 @@ def sums_by_class(features: Tensor, labels: Tensor, classes: int) -> tuple[Tenso
     """The sum of the features of each class, one row each, and how many examples it has."""
     sums = features.new_zeros(classes, features.shape[1]).index_add_(0, labels, features)
     return sums, torch.bincount(labels, minlength=classes).to(features.dtype)
+
+
+def refuses_samples(others: Mapping[str, object]) -> str:
+    """Why features of single examples do not fit others: a variational model has several per example; "" if they do.
+
+    Args:
+        others: the other blocks by slot.
+    """
+    for slot, other in others.items():
+        if isinstance(other, Block) and other.needs.model == "variational":
+            found = f"{slot}={type(other).__name__}"
+            return f"compares one feature vector per example, the model of {found} gives several; use fedper"
+    return ""

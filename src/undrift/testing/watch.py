@@ -1,8 +1,8 @@
 """Blocks under watch: every hook is called as ever, and what it must not touch is compared before and after.
 
 A watched block is the same block of a subclass whose hooks check their arguments. Two ways of watching: `guard_hooks`
-raises `ContractError` where a hook changes what it was given; `detach_gradients` hands out and takes back copies of every
-gradient, so that a block that keeps one without cloning it computes something else.
+raises `ContractError` where a hook changes what it was given; `detach_gradients` hands out and takes back copies of
+every gradient, so that a block that keeps one without cloning it computes something else.
 """
 
 import random

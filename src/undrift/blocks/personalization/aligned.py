@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from undrift.blocks.class_features import features_at, sums_by_class
+from undrift.blocks.class_features import features_at, refuses_samples, sums_by_class
 from undrift.blocks.objective.contrast import last_linear
 from undrift.blocks.personalization.adaptive import reads_steps
 from undrift.blocks.personalization.latest import Trained
@@ -47,9 +47,11 @@ class AlignedBody(Personalization[None, Trained, None, None, None]):
         return Needs(labels=self.rate > 0)
 
     def refuses(self, others: Mapping[str, object]) -> str:
-        """What a private part refuses; blocks that read the displacement as gradient steps, which it is not alone."""
-        steps = reads_steps(others, "starts from an aligned body") if self.rate else ""
-        return steps or Private(self.names).refuses(others)
+        """What a private part refuses; with alignment, several features per example and readers of gradient steps."""
+        own = Private(self.names).refuses(others)
+        return (
+            own or (self.rate and (refuses_samples(others) or reads_steps(others, "starts from an aligned body"))) or ""
+        )
 
     def init_client(self, w: Vector) -> Trained:
         """The model received."""

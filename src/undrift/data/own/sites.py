@@ -67,7 +67,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Reply:
+class SiteReply:
     """A site's answer.
 
     Args:
@@ -79,7 +79,7 @@ class Reply:
     arrays: Arrays = field(default_factory=dict)
 
 
-AskSites: TypeAlias = Callable[[Question], Sequence[Reply]]
+AskSites: TypeAlias = Callable[[Question], Sequence[SiteReply]]
 """Puts a question to every site, and returns their replies."""
 
 
@@ -94,21 +94,21 @@ class Site:
         self.name = name
         self._rows: dict[str, Arrays] = {}
 
-    def reply(self, question: Question) -> Reply:
+    def reply(self, question: Question) -> SiteReply:
         """The answer to a question.
 
         Args:
             question: from `prepare_sites`.
         """
         if question.name == COLUMNS:
-            return Reply(self._facts(question.reading))
+            return SiteReply(self._facts(question.reading))
         if question.known is None or question.part not in ("inputs", "targets"):
             raise ValueError(f"a question about {question.part!r:.50} without columns; ask for {COLUMNS} first")
         key = f"{question.reading} {question.known}"
         if key not in self._rows:
             rows = training_rows(self._splits, question.reading, self.name, question.known)
             self._rows = {key: rows}
-        return Reply(arrays=answer(self._rows[key][question.part], question.name, question.given))
+        return SiteReply(arrays=answer(self._rows[key][question.part], question.name, question.given))
 
     @cached_property
     def _splits(self) -> Mapping[str, Any]:

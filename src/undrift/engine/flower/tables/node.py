@@ -14,7 +14,7 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from undrift.data.own.sites import Reply, Site
+from undrift.data.own.sites import Site, SiteReply
 from undrift.engine.flower.node.client_app import guard, shares_errors, state_folder
 from undrift.engine.flower.records import check_name
 from undrift.engine.flower.tables.records import TABLE, read_question, read_result, write_reply
@@ -40,7 +40,7 @@ def host_table(app: ClientApp, table: Callable[[Context], str | Path]) -> None:
             path = prepared_file(context, run)
             make_private(path.parent)
             write(path, json.dumps(made.record(), indent=1))
-            return Message(write_reply(Reply()), reply_to=message)
+            return Message(write_reply(SiteReply()), reply_to=message)
         name = str(table(context))
         site = _sites.setdefault(name, Site(name))
         return Message(write_reply(site.reply(question)), reply_to=message)

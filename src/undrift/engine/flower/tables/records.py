@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from undrift.core.server.wire import WireError
 from undrift.data.arrays.preprocess import Preprocess
-from undrift.data.own.sites import Question, Reply
+from undrift.data.own.sites import Question, SiteReply
 from undrift.data.own.statistics import Arrays
 from undrift.engine.flower.records import check_name, decode, encode, read_config, read_scalar
 from undrift.engine.flower.versions import NEWEST
@@ -44,18 +44,18 @@ def read_result(content: RecordDict) -> tuple[str, Preprocess]:
     return check_name(read_scalar(head, "run", str)), made
 
 
-def write_reply(reply: Reply) -> RecordDict:
+def write_reply(reply: SiteReply) -> RecordDict:
     """A node's answer."""
     head = ConfigRecord({"version": NEWEST, "facts": json.dumps(reply.facts)})
     return RecordDict({"undrift": head, "arrays": _encode(reply.arrays)})
 
 
-def read_reply(content: RecordDict) -> Reply:
+def read_reply(content: RecordDict) -> SiteReply:
     """The answer in a node's message."""
     facts = json.loads(read_scalar(read_config(content), "facts", str))
     if not isinstance(facts, dict):
         raise WireError(f"facts: expected an object, got {type(facts).__name__}")
-    return Reply(facts, _decode(content))
+    return SiteReply(facts, _decode(content))
 
 
 def _encode(arrays: Arrays) -> ArrayRecord:

@@ -1,4 +1,4 @@
-"""The server's half of preparing tables: it gets sums from every node about its table, and sends what follows to all."""
+"""The server's half of preparing tables: it gets sums from every node, and sends what follows to all."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ from undrift.core.server.wire import WireError
 from undrift.data.arrays.preprocess import Preprocess
 from undrift.data.own.columns import Reading
 from undrift.data.own.files import read_prepared
-from undrift.data.own.sites import Reply, prepare_sites
+from undrift.data.own.sites import SiteReply, prepare_sites
 from undrift.engine.flower.records import check_name, one_line
 from undrift.engine.flower.server.mailbox import Mailbox
 from undrift.engine.flower.server.receive import SKEW, TooFewNodes, receive
@@ -59,7 +59,7 @@ def prepare_tables(
     mailbox = Mailbox.of(grid)
     members = wait_for_nodes(mailbox, nodes, wait, poll)
 
-    def send(content: Callable[[], RecordDict]) -> list[Reply]:
+    def send(content: Callable[[], RecordDict]) -> list[SiteReply]:
         return _exchange(mailbox, members, content, deadline, poll)
 
     if path.is_file():
@@ -74,11 +74,11 @@ def prepare_tables(
 
 def _exchange(
     mailbox: Mailbox, nodes: Sequence[int], content: Callable[[], RecordDict], seconds: float, poll: float
-) -> list[Reply]:
+) -> list[SiteReply]:
     """The replies of all nodes to one message each; raises if one has none."""
     kind = f"{MessageType.QUERY}.{TABLE}"
     messages = [Message(content(), node, kind, ttl=seconds + SKEW) for node in nodes]
-    found: dict[int, Reply] = {}
+    found: dict[int, SiteReply] = {}
     for reply in receive(mailbox, messages, seconds, poll=poll):
         node = reply.sent.metadata.dst_node_id
         try:
