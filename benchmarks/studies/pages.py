@@ -5,6 +5,7 @@ python benchmarks/studies/pages.py            # make results
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
 from textwrap import fill
@@ -22,7 +23,7 @@ from row_texts import judged_text, overrides, row_text, row_within, setting_text
 from shared import svg
 from study import RESULTS, committed, read
 from study_curves import curves
-from undrift import make
+from undrift import Algorithm, make
 from undrift.algorithms import ALGORITHMS
 from undrift.data import load
 from undrift.models import INPUTS, ROWS, build
@@ -321,22 +322,34 @@ def composition(method: str, settings: Mapping[str, Any]) -> str:
     if settings.get("weights") == "uniform" and (method == "fedavg" or method.startswith("fedavg + ")):
         method = method.replace("fedavg", "uniform", 1)
     algorithm = make(method)
-    return next((name for name in ALGORITHMS if make(name) == algorithm), method)
+    return next((name for name, named in _named_methods().items() if named == algorithm), method)
 
 
-def generated() -> dict[Path, str]:
-    """Every generated file with its text."""
-    files, every = {}, []
+@cache
+def _named_methods() -> dict[str, Algorithm]:
+    """Every method with its defaults, by name."""
+    return {name: make(name) for name in ALGORITHMS}
+
+
+def generated(draws: bool = True) -> dict[Path, str]:
+    """Every generated file with its text.
+
+    Args:
+        draws: whether figures are drawn; else their texts are empty.
+    """
+    files: dict[Path, str] = {}
+    every = []
     for path in sorted(RESULTS.glob("*.jsonl")):
         name, lines = path.stem, read(path.stem)
         study = measured(committed(name), lines)
         files[PAGES / f"{name}.md"] = page(name, study, lines)
-        files[PAGES / f"{name}.svg"] = figure(study, lines, study["baseline"], level_of(study_file(name)))
-        files[PAGES / f"{name}-curves.svg"] = curves(study, lines)
+        level = level_of(study_file(name))
+        files[PAGES / f"{name}.svg"] = figure(study, lines, study["baseline"], level) if draws else ""
+        files[PAGES / f"{name}-curves.svg"] = curves(study, lines) if draws else ""
         every += problems(name, study, lines)
-    files[FINDINGS / "learning-rates.svg"] = rates_figure(RESULTS)
+    files[FINDINGS / "learning-rates.svg"] = rates_figure(RESULTS) if draws else ""
     parts = part_gaps()
-    files[FINDINGS / "parts.svg"] = parts_figure(parts)
+    files[FINDINGS / "parts.svg"] = parts_figure(parts) if draws else ""
     files[FINDINGS / "parts.md"] = with_table((FINDINGS / "parts.md").read_text(), parts_table(parts))
     files[PAGES / "index.md"] = with_table((PAGES / "index.md").read_text(), claims_table())
     files[EVIDENCE] = "[\n" + ",\n".join(json.dumps(problem) for problem in every) + "\n]\n"

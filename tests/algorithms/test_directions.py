@@ -42,7 +42,7 @@ def gradient(task: Quadratics, client: int, w: Tensor) -> Tensor:
 
 
 @pytest.mark.quick(by=lambda name: family(make(name)))
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize("name", PLAIN)
 def test_the_order_and_the_names_of_clients_change_nothing(name: str) -> None:
     order = [4, 2, 0, 5, 1, 3]

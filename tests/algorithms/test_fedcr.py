@@ -278,6 +278,7 @@ def test_a_method_may_bring_its_own_model() -> None:
 
 
 @pytest.mark.usefixtures("tiny")
+@pytest.mark.sweep(every=2)
 def test_a_run_takes_the_model_that_fits(tmp_path: Path) -> None:
     settings = {key: value for key, value in RUN.items() if key != "model"}
     done = start(Config.build({**settings, "method": "fedcr", "holdout": 0.3}), tmp_path / "run")

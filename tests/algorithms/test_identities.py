@@ -153,7 +153,7 @@ DIFFERENT: dict[str, tuple[Algorithm, Algorithm]] = {
 }
 
 
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize("case", SAME)
 def test_equal(case: str) -> None:
     rounds = 8 if case.startswith("specgrad") else 30

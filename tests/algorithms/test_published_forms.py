@@ -105,6 +105,7 @@ def error(models: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("cohort", [3, 6])
+@pytest.mark.sweep(every=2)
 def test_published_variates_diverge_and_corrected_ones_do_not(cohort: int) -> None:
     wrong = path(published_s(), TASK, LOCAL, 30, cohort)
     right = path(fedfft_s(0.2, 0.1), TASK, LOCAL, 30, cohort)

@@ -278,7 +278,7 @@ def _path(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.syspath_prepend(ROOT / "benchmarks" / folder)
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("page", BOUND)
 def test_an_interval_is_a_difference_of_committed_rows(page: str) -> None:
     steps = [row for row in result("studies/results/compare-steps.json")["rows"] if "last_low" in row]

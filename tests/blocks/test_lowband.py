@@ -68,6 +68,7 @@ def test_stays_within_two_millionths_at_many_lengths(r: float) -> None:
 
 
 @pytest.mark.parametrize("r", [0.2, 0.5, 0.9])
+@pytest.mark.sweep(every=2)
 def test_a_whole_transform_stays_within_two_millionths(r: float) -> None:
     """Among them long even lengths with a large prime factor: MKL's transform of one such row loses three digits."""
     sizes = [8190, 8206, 9904, 14_858, 76_816, 99_225, 163_840, 262_143, 283_460, 608_176]

@@ -26,7 +26,7 @@ THIRDS = [pytest.param(0), pytest.param(1, marks=pytest.mark.slow), pytest.param
 """Every value meets a third of the values of each other slot in `make sweeps`, and the rest in `make slow`."""
 
 
-@pytest.mark.sweep(every=6)
+@pytest.mark.sweep(every=12)
 @pytest.mark.parametrize("third", THIRDS)
 @pytest.mark.parametrize(("row", "one", "value", "other"), [(i, *row) for i, row in enumerate(ROWS)], ids=str)
 def test_pairs_stay_finite_or_are_refused(row: int, one: str, value: AnyBlock, other: str, third: int) -> None:

@@ -71,6 +71,7 @@ def test_a_unit_restarts_without_rights_of_its_own(unit: Path) -> None:
     assert ("RestartSec=15" in lines) == (unit.stem == "undrift-supernode")
 
 
+@pytest.mark.sweep(every=2)
 def test_flower_knows_the_options() -> None:
     pytest.importorskip("flwr")
     found = given()

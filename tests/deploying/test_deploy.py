@@ -91,7 +91,7 @@ def test_files_are_for_their_owner_only(whole: Any) -> None:
         assert (whole.folder / name).stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 @pytest.mark.parametrize(
     ("method", "places"),

@@ -73,7 +73,7 @@ def test_a_killed_superexec_says_what_happened_and_the_run_goes_on(deployment: A
     assert deployment.summary("orphan")["sha256"] == replay("scaffold", cohorts(2))
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_every_supernode_connects_through_the_proxy(deployment: Any) -> None:
     access = (deployment.work / "logs" / "nginx-access.log").read_text()
     assert access.count('"POST /v1/fleet/activate-node HTTP/1.1" 200') >= deployment.nodes
@@ -132,6 +132,7 @@ def test_strangers_are_refused(deployment: Any, tmp_path: Path) -> None:
         "/V1/fleet/pull-messages/x",
     ],
 )
+@pytest.mark.sweep(every=2)
 def test_the_proxy_hides_all_other_paths(deployment: Any, path: Any) -> None:
     assert deployment.request("nginx", path) in (400, 404)
 

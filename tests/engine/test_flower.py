@@ -29,7 +29,7 @@ from undrift.testing import fingerprint
 # The same bits
 
 
-@pytest.mark.sweep(every=8)
+@pytest.mark.sweep(every=16)
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in LATE and not make(name).needs.proxy])
 def test_every_algorithm_equals_the_local_engine(name: str, tmp_path: Path) -> None:
     expected = fingerprint(reference(name))

@@ -90,7 +90,7 @@ def shape_of(chance: Random, clients: list[int], depth: int) -> list[Any]:
     return [shape_of(chance, part, depth - 1) if depth else part for part in parts]
 
 
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=10)
 @pytest.mark.parametrize("name", METHODS)
 def test_every_tree_has_the_bits_of_one_process(name: str, clock: Clock, tmp_path: Path) -> None:
     """Depths 1 to 3; in the deeper ones a reply of a node and one of an edge server are lost, and come again."""

@@ -185,6 +185,7 @@ def test_r15_a_node_with_another_message_schema(version: object, tmp_path: Path)
 
 
 @pytest.mark.parametrize("step", [-600.0, 600.0])
+@pytest.mark.sweep(every=2)
 def test_r16_a_clock_that_jumps_in_mid_round(
     step: float, real_time: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

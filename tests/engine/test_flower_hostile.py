@@ -225,7 +225,7 @@ CASES = (
 )
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize(("nodes", "case"), CASES)
 def test_hostile_replies_are_rejected(nodes: int, case: str, tmp_path: Path) -> None:
     """A sound round, then one in which a node does its worst, then a sound one: nothing of it is left."""

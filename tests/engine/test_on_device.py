@@ -39,7 +39,7 @@ DOUBLES = ["fedavg", "feddyn", "q-fedavg", "fedlw", "feddisco", "norm-clip", "kr
 """Methods whose clients compute in double precision somewhere, and some others."""
 
 
-@pytest.mark.sweep(every=8)
+@pytest.mark.sweep(every=16)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_method_keeps_the_contract_and_has_the_bits_of_the_cpu(name: str) -> None:
     algorithm = make(name)

@@ -53,7 +53,7 @@ def pool(request: pytest.FixtureRequest, started: Any) -> Any:
         yield pool
 
 
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize("method", ["scaffold + buffered(4)", "krum + buffered(3)"])
 def test_schedules_that_overlap(method: str, pool: Pool) -> None:
     common: Any = {"cohort": 5, "seed": 1, "durations": "log-normal(1, sd=2)"}
@@ -71,7 +71,7 @@ def test_optimizers_and_schedules(method: str, pool: Pool) -> None:
         assert fingerprint(simulation.run(3)) == fingerprint(expected)
 
 
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=6)
 def test_unequal_work_and_a_selection_by_losses(pool: Pool) -> None:
     algorithm = parse("scaffold + power-of-choice(6)")
     local = replace(LOCAL, epochs="uniform:1-3", deadline=2.0, speed="uniform:0.2-2.0")
@@ -102,7 +102,7 @@ def test_equals_the_reference_to_the_bit(name: str, pool: Pool) -> None:
     assert fingerprint(state) == fingerprint(expected)
 
 
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=6)
 def test_a_gathering_rule_equals_the_reference(pool: Pool) -> None:
     algorithm = Algorithm(aggregation=CoordinateMedian())
     expected = Simulation(algorithm, Clinic(), LOCAL, cohort=5).run(2)
@@ -233,7 +233,7 @@ class Failing(Clinic):
         return super().batches(client, size, generator)
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=8)
 def test_a_client_that_fails_is_rejected_or_raised(started: Any) -> None:
     with Pool(1) as pool, Simulation(make("scaffold"), Failing(), LOCAL, backend=RayBackend(pool)) as simulation:
         state, record = next(simulation.rounds(1))

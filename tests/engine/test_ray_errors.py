@@ -50,7 +50,7 @@ class Locked(Clinic):
         object.__setattr__(self, "lock", threading.Lock())
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_errors_are_those_of_one_process_and_name_their_subject(pool: Pool) -> None:
     with Simulation(make("fedavg"), Clinic(), LOCAL, backend=RayBackend(pool)) as simulation:
         state = simulation.run(1)
@@ -98,6 +98,7 @@ def test_an_address_where_nobody_listens_is_named_at_once() -> None:
         check_address(left)
 
 
+@pytest.mark.sweep(every=2)
 def test_states_of_clients_need_a_place_that_all_nodes_share(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "count_nodes", lambda: 3)
     monkeypatch.setattr(pool, "here", False)

@@ -64,7 +64,7 @@ def merges(backend: RayBackend, simulation: Simulation, rounds: int) -> tuple[st
         return fingerprint(simulation.run(rounds)), max(counts)
 
 
-@pytest.mark.sweep(every=12)
+@pytest.mark.sweep(every=24)
 @pytest.mark.parametrize("fan_in", [2, 3, 8], ids=["depth 3", "depth 2", "depth 1"])
 @pytest.mark.parametrize("method", METHODS)
 def test_every_shape_has_the_bits_of_one_process(method: str, fan_in: int, pool: Pool) -> None:

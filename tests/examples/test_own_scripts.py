@@ -128,7 +128,7 @@ def test_a_script_has_a_run_folder(name: str, run: dict[str, Any], home: Path) -
     assert {"config.toml", "task.json", "model.safetensors", "audit.jsonl"} <= {path.name for path in folder.iterdir()}
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize("name", NEEDS)
 def test_a_killed_script_goes_on_to_the_same_bits(name: str, run: dict[str, Any]) -> None:
     assert (run["killed"], run["rows"], run["again"]) == (-9, 2, 0), run["stderr"]
@@ -136,7 +136,7 @@ def test_a_killed_script_goes_on_to_the_same_bits(name: str, run: dict[str, Any]
     assert whole == resumed != ""
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize("name", ["lora"])
 def test_the_adapter_is_loaded_back(run: dict[str, Any]) -> None:
     assert run["adapter"] == 0, run["stderr"]

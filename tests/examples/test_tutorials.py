@@ -51,7 +51,7 @@ def _shape(output: Any) -> str:
     return re.sub(r"#( #)+", "#", " ".join(text.split()))  # a grid that is widened further has more rows
 
 
-@pytest.mark.sweep(every=7)
+@pytest.mark.sweep(every=14)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in NOTEBOOKS]
 )

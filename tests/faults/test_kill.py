@@ -24,7 +24,7 @@ def check(found: list[dict[str, Any]], count: int) -> None:
         assert kill["seconds"] < 60, kill  # a busy machine
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("method", ["fedavg", "scaffold"])
 def test_killed_at_random_moments(method: str) -> None:
     check(kills(method, "random:3"), 3)

@@ -46,6 +46,7 @@ def test_three_hundred_changed_inputs(name: str, tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("name", ["config", "composition", "partition", "schedule", "augment", "reference", "records"])
+@pytest.mark.sweep(every=2)
 def test_texts_of_any_kind(name: str) -> None:
     words = [word.decode("latin-1") for word in targets.TARGETS[name].words]
     words += [part for seed in targets.TARGETS[name].seeds()[:8] for part in seed.decode().split(" ")]

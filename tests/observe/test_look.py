@@ -91,6 +91,7 @@ def test_parts_and_rounds_are_chosen(tmp_path: Path) -> None:
     assert all(0 < x <= 1 for x in row["consensus"])
 
 
+@pytest.mark.sweep(every=2)
 def test_heterogeneity_during_a_run(ended: Path, tmp_path: Path) -> None:
     output = {**EVERY, "lens": ["heterogeneity"], "lens_filter": "gaussian(0.2)"}
     seen = start(settings(output=output), tmp_path / "run")
@@ -194,6 +195,7 @@ def result(ended: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.sweep(every=2)
 def test_everything_is_told(result: dict[str, Any]) -> None:
     assert result["round"] == 2 and len(result["clients"]) == 5 and result["skipped"] == {}
     assert set(result["seconds"]) == set(PARTS) <= set(result)

@@ -66,6 +66,7 @@ def test_what_is_measured_again_is_no_longer_skipped(ended: Path, monkeypatch: p
     assert found["skipped"] == {} and set(found["embedding"]) == {"pca_update", "tsne_features"}
 
 
+@pytest.mark.sweep(every=2)
 def test_a_filter_that_draws_follows_the_seed(ended: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The seed fixes all estimates, so another one draws other frequencies of the same gradients."""
     monkeypatch.setattr("undrift.runs.reading.open_checkpoint.sample_clients", lambda *_: [0, 1, 2])

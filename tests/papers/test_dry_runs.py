@@ -34,7 +34,7 @@ def check(config: Config) -> None:
     assert dry_run(config).summary["rounds"] == 1
 
 
-@pytest.mark.sweep(every=24)
+@pytest.mark.sweep(every=48)
 @pytest.mark.parametrize(("name", "key"), ITEMS)
 def test_a_dry_run_of_an_item(name: str, key: str, turn: int) -> None:
     """One of its runs, another one with every commit."""

@@ -64,6 +64,7 @@ def test_more_noise_fewer_rounds_and_rarer_clients_cost_less() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 3.0, 20.0])
+@pytest.mark.sweep(every=2)
 def test_calibrated_noise_spends_the_budget(epsilon: float) -> None:
     noise = calibrate_noise(epsilon, lambda z: sampled_epsilon(z, 0.1, 1e-5, 100))
     assert sampled_epsilon(noise, 0.1, 1e-5, 100) <= epsilon < sampled_epsilon(noise * 0.999, 0.1, 1e-5, 100) + 1e-6

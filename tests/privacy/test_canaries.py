@@ -93,7 +93,7 @@ PRIVATE = [name for name in ALGORITHMS if not make(name).needs.model and not why
 """The model of these tests is linear, without adapters."""
 
 
-@pytest.mark.sweep(every=8)
+@pytest.mark.sweep(every=16)
 @pytest.mark.parametrize("name", PRIVATE)
 def test_every_method_that_can_be_private_keeps_its_epsilon(name: str) -> None:
     method = replace(make(name), aggregation=Uniform())

@@ -107,6 +107,7 @@ def test_looks_with_the_same_arguments_add_up(runs: list[Path]) -> None:
     assert "divergence" not in look.look(runs[0], parts=["views"], **{**asked, "seed": 6})
 
 
+@pytest.mark.sweep(every=2)
 def test_what_cannot_be_drawn_says_why(runs: list[Path], tmp_path: Path) -> None:
     with pytest.raises(ReportError, match=r"no figure is named 'band'; did you mean 'bands'"):
         draw_kind("band", runs, tmp_path)

@@ -88,7 +88,7 @@ def test_same_bits_and_rows(tmp_path: Path, behind: None, threads: list[str], mo
     assert late.sha256 == now.sha256 and rows(late.folder) == rows(now.folder)
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("keep", [1, 2])
 def test_a_stop_while_a_round_is_evaluated_is_exact(
     keep: int, tmp_path: Path, behind: None, monkeypatch: pytest.MonkeyPatch

@@ -103,6 +103,7 @@ def test_a_best_round_that_a_resumed_run_does_not_reach_is_deleted(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("early")
+@pytest.mark.sweep(every=2)
 def test_the_lens_measures_clients_as_they_were(tmp_path: Path) -> None:
     """The states of the best round are those of a run that ended there."""
     long = start(settings(method="scaffold", cohort=8), tmp_path / "long").folder

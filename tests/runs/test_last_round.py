@@ -39,7 +39,7 @@ def untimed(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if not key.endswith("seconds")}
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     "changes", [{}, {"method": "fedper", "output": {**OUTPUT, "evaluate_every": 1, "personal_every": 0}}]
 )

@@ -330,7 +330,7 @@ def test_a_node_that_kept_the_heads_shows_a_rollback(copy: Path, tmp_path: Path)
 # What a crash leaves
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize(
     ("place", "name"),
     [(folder.Metrics, "rewind"), (folder.Metrics, "append"), (folder.Checkpoints, "save"),

@@ -58,6 +58,7 @@ def done(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, di
     return out, compare(built(), out)
 
 
+@pytest.mark.sweep(every=2)
 def test_layout_and_files(done: tuple[Path, dict[str, Any]]) -> None:
     out, table = done
     places = [f"{s}/{m}/seed-{k}" for s in ("plain", "even") for m in LABELS for k in (0, 1)]
@@ -85,6 +86,7 @@ def test_rows_are_those_of_the_runs(done: tuple[Path, dict[str, Any]]) -> None:
     assert prox["traffic"] == 1.0 and prox["seconds_per_round"] > 0
 
 
+@pytest.mark.sweep(every=2)
 def test_the_same_seed_is_the_same_start(done: tuple[Path, dict[str, Any]]) -> None:
     """Methods share partition and first weights; the next seed has others."""
     out, _ = done

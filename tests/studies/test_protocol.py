@@ -57,6 +57,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     return out, compare(built(), out)
 
 
+@pytest.mark.sweep(every=2)
 def test_every_row_is_tuned_inside_its_grid_on_other_seeds(done: tuple[Path, dict[str, Any]]) -> None:
     out, table = done
     assert table["failures"] == [] and (table["protocol"], table["claims"]) == ("strict", 1)
@@ -88,6 +89,7 @@ def test_trials_are_scored_as_runs_are_judged(done: tuple[Path, dict[str, Any]])
     assert "late vs fedavg" in text and "Strict protocol" in text and "last vs" not in text
 
 
+@pytest.mark.sweep(every=2)
 def test_a_second_call_runs_nothing(done: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     out, table = done
     started = count_runs(monkeypatch)
@@ -95,6 +97,7 @@ def test_a_second_call_runs_nothing(done: tuple[Path, dict[str, Any]], monkeypat
     assert started == []
 
 
+@pytest.mark.sweep(every=2)
 def test_interrupted_is_uninterrupted(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """Ended in a trial and in a final run; all trials, choices and runs come out the same."""
 

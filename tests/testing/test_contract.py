@@ -22,14 +22,14 @@ PAIRS = [(slot, block) for slot, instances in BLOCKS.items() for block in instan
 
 
 @pytest.mark.quick(by=lambda slot, block: slot)
-@pytest.mark.sweep(every=10)
+@pytest.mark.sweep(every=20)
 @pytest.mark.parametrize(("slot", "block"), PAIRS, ids=str)
 def test_block_keeps_the_contract(slot: str, block: AnyBlock) -> None:
     check_block(block, slot, HOSTS.get(type(block)))
 
 
 @pytest.mark.quick
-@pytest.mark.sweep(every=24)
+@pytest.mark.sweep(every=48)
 @pytest.mark.parametrize("spectral", [s for s in SPECTRAL if isinstance(s, blocks.Filters)], ids=str)
 def test_filter_keeps_the_contract(spectral: blocks.Filters) -> None:
     check_algorithm(Algorithm(perturbation=SAM(0.1), spectral=spectral))
@@ -47,7 +47,7 @@ def test_fednova_with_momentum_and_pull_keeps_the_contract() -> None:
     check_algorithm(ALGORITHMS["fednova"](0.5, 0.3))
 
 
-@pytest.mark.sweep(every=16)
+@pytest.mark.sweep(every=32)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_algorithm_keeps_the_contract(name: str) -> None:
     check_algorithm(ALGORITHMS[name]())
@@ -467,6 +467,7 @@ class ReportsWhileGathering(Robust):
     ],
     ids=lambda x: type(x).__name__ if hasattr(x, "home") else "",
 )
+@pytest.mark.sweep(every=2)
 def test_contract_catches(block: AnyBlock, slot: str | None, promise: str) -> None:
     with pytest.raises(ContractError, match=promise):
         check_block(block, slot)
