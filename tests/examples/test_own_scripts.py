@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from support import processes
+from support.vision import shim_folders
 from undrift.cli import app
 from undrift.data import available
 from undrift.runs.folder.files import read_summary
@@ -63,12 +64,7 @@ def blocks(language: str) -> list[str]:
 @cache
 def environment() -> dict[str, str]:
     """For processes of their own: this package, and a torchvision that can be imported by packages that do so."""
-    folders = []
-    if find_spec("torchvision") is not None:
-        words = [sys.executable, "-c", "import torchvision"]
-        if subprocess.run(words, capture_output=True, timeout=120, check=False).returncode:
-            folders.append(ROOT / "tests" / "support" / "operators")
-    return processes.environment(*folders, OMP_NUM_THREADS="1")
+    return processes.environment(*shim_folders(), OMP_NUM_THREADS="1")
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,16 @@
 """The tutorials run, and their stored outputs are those of their code."""
 
 import base64
+import os
 import re
 import shutil
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support.vision import shim_folders
 
 pytest.importorskip("ipykernel")
 pytest.importorskip("nbclient")
@@ -18,7 +21,11 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "guide" / "tutorials"
 NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
 SLOW = {"08-deploy-three-nodes.ipynb"}
-NEEDS = {"04-flower-app.ipynb": ("flwr", "ray"), "08-deploy-three-nodes.ipynb": ("flwr",)}
+NEEDS = {
+    "04-flower-app.ipynb": ("flwr", "ray"),
+    "08-deploy-three-nodes.ipynb": ("flwr",),
+    "13-language-model.ipynb": ("transformers", "datasets", "peft"),
+}
 SERVERS = ("openssl", "ssh-keygen", "nginx")
 LARGEST = 60_000
 """Bytes of a picture."""
@@ -57,12 +64,14 @@ def _shape(output: Any) -> str:
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore:.*:RuntimeWarning")
 def test_a_tutorial_runs(name: str, execute: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in NEEDS.get(name, ()):
-        pytest.importorskip(package)
+    if not all(find_spec(package) for package in NEEDS.get(name, ())):
+        pytest.skip(f"needs {', '.join(NEEDS[name])}")
     if name in SLOW and not all(shutil.which(command, path="/usr/sbin:/usr/bin:/bin") for command in SERVERS):
         pytest.skip(f"needs {', '.join(SERVERS)}")
     for variable in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "MPLCONFIGDIR"):
         monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
+    if "transformers" in NEEDS.get(name, ()):
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*map(str, shim_folders()), os.environ.get("PYTHONPATH", "")]))
     stored = read(name)
     (tmp_path / "work").mkdir()
     assert texts(execute.execute(stored, tmp_path / "work")) == texts(stored), "make tutorials writes the new outputs"

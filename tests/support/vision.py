@@ -1,6 +1,10 @@
 """torchvision for tests, where the extra `vision` is installed."""
 
+import subprocess
+import sys
+from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -25,3 +29,13 @@ def operators() -> None:
     except RuntimeError:
         for name in ("nms", "qnms"):
             torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+@cache
+def shim_folders() -> list[Path]:
+    """What a process of its own needs on its path for packages that import torchvision: see `operators`."""
+    if find_spec("torchvision") is None:
+        return []
+    works = [sys.executable, "-c", "import torchvision"]
+    failed = subprocess.run(works, capture_output=True, timeout=120, check=False).returncode
+    return [Path(__file__).parent / "operators"] if failed else []
