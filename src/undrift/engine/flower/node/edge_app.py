@@ -3,9 +3,9 @@
     app = edge_app("scaffold", "edge.json")
 
 A region or a group of hospitals has a SuperLink of its own, with nodes that run `client_app` or again `edge_app`, to
-any depth; `edge_grid` says how the edge server reaches them. The edge server passes its server's orders on, checks
-every reply at its own gate, adds it to an exact sum and replies with that sum; it has no model and no data. The result
-is bit-identical to that of nodes which are connected to the server directly.
+any depth; see `edge_grid`. The edge server passes its server's orders on, checks every reply at its own gate, adds it
+to an exact sum and replies with that sum; it has no model and no data. The result is bit-identical to that of nodes
+which are connected to the server directly.
 """
 
 from collections.abc import Callable, Mapping

@@ -42,13 +42,16 @@ def share_grid(grid: Grid, file: str | Path) -> None:
     path = Path(file)
     path.parent.mkdir(parents=True, exist_ok=True)
     # Flower has no public form of these; its version is pinned
+    certificates = None if grid._cert is None else grid._cert.decode()
     facts = {"address": grid._addr, "insecure": grid._insecure, "token": grid._token, "run": grid.run.run_id}
-    write(path, json.dumps({**facts, "certificates": None if grid._cert is None else grid._cert.decode()}))
+    text = json.dumps({**facts, "certificates": certificates})
+    write(path, text)
     try:
         while True:
             sleep(_CHECK)
     finally:
-        path.unlink(missing_ok=True)
+        if path.is_file() and path.read_text(encoding="utf-8") == text:  # another start may have written its own
+            path.unlink()
 
 
 class EdgeGrid(HttpGrid):
