@@ -11,6 +11,7 @@ from undrift.algorithms.bulyan import bulyan as bulyan
 from undrift.algorithms.ca2fl import ca2fl as ca2fl
 from undrift.algorithms.delta_sgd import delta_sgd as delta_sgd
 from undrift.algorithms.ditto import ditto as ditto
+from undrift.algorithms.fadas import fadas as fadas
 from undrift.algorithms.fedacg import fedacg as fedacg
 from undrift.algorithms.fedadagrad import fedadagrad as fedadagrad
 from undrift.algorithms.fedadam import fedadam as fedadam
@@ -214,6 +215,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedper-fft": fedper_fft,
     "fedbuff": fedbuff,
     "fedasync": fedasync,
+    "fadas": fadas,
     "async-sgd": async_sgd,
     "ca2fl": ca2fl,
     "ace": ace,
