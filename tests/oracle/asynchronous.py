@@ -87,3 +87,16 @@ def fadas(
         return w + lr * (1.0 if oldest <= delay else 1 / oldest) * m / (most**0.5 + eps)
 
     return play(line, arrivals, size, step)
+
+
+def fedfa(line: Line, arrivals: Sequence[int], size: int) -> list[float]:
+    """The mean of the last `size` models, which are the first model before others arrive."""
+    queue = [line.start] * size
+
+    def step(w: float, held: list[tuple[int, int, float, float]]) -> float:
+        ((_, _, _, y),) = held
+        queue.append(y)
+        queue.pop(0)
+        return sum(queue) / size
+
+    return play(line, arrivals, 1, step)

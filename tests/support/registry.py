@@ -88,6 +88,7 @@ from undrift.blocks import (
     QFair,
     QuantileClip,
     Quantized,
+    Queue,
     RelaxedStart,
     Remembered,
     Residual,
@@ -249,6 +250,7 @@ BLOCKS: dict[str, list[AnyBlock]] = {
         Adagrad(0.05),
         AMSGrad(0.01),
         AMSGrad(0.02, 0.5, 0.9, 1e-3, None),
+        Queue(3),
         ServerSAM(0.1, 3, 0.02),
         Ahead(0.5),
         LastTwo(),
@@ -293,6 +295,7 @@ SCHEDULES = [Buffered(3), Buffered(2, restart="flush", max_age=4), Asynchronous(
 HOSTS: dict[type[AnyBlock], Algorithm] = {
     **dict.fromkeys((Remembered, Residual), Algorithm(aggregation=Uniform())),
     **dict.fromkeys((Folded, CrossProducts), Algorithm(release=CrossProducts(), personalization=Folded())),
+    Queue: Algorithm(aggregation=Mixing("constant", alpha=1.0), schedule=Asynchronous()),
     MomentumPath: Algorithm(momentum=AdaptiveMomentum(0.3)),
     **dict.fromkeys(
         (PrivateSum, PrivateQuantile, PrivateShares), Algorithm(aggregation=Uniform(), personalization=PrivateNorms())

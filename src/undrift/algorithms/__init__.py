@@ -35,6 +35,7 @@ from undrift.algorithms.feddisco import feddisco as feddisco
 from undrift.algorithms.feddyn import feddyn as feddyn
 from undrift.algorithms.fedex_lora import fedex_lora as fedex_lora
 from undrift.algorithms.fedexp import fedexp as fedexp
+from undrift.algorithms.fedfa import fedfa as fedfa
 from undrift.algorithms.fedfft import fedfft as fedfft
 from undrift.algorithms.fedfft_d import fedfft_d as fedfft_d
 from undrift.algorithms.fedfft_s import fedfft_s as fedfft_s
@@ -216,6 +217,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedbuff": fedbuff,
     "fedasync": fedasync,
     "fadas": fadas,
+    "fedfa": fedfa,
     "async-sgd": async_sgd,
     "ca2fl": ca2fl,
     "ace": ace,
