@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from undrift.engine.flower.backend import FlowerBackend
 from undrift.engine.flower.node.client_app import client_app, host, open_visit
 from undrift.engine.flower.node.edge_app import edge_app
+from undrift.engine.flower.node.edge_grid import share_grid
 from undrift.engine.flower.server.adaptive_bound import AdaptiveBound
 from undrift.engine.flower.server.hosts import Hosts
 from undrift.engine.flower.server.strategy import UndriftStrategy
@@ -36,6 +37,7 @@ __all__ = [
     "open_visit",
     "prepare_tables",
     "prepared_file",
+    "share_grid",
 ]
 
 _LATER = {

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from oracle.asynchronous import Line, decay, fedasync, fedbuff
+from oracle.asynchronous import Line, decay, fadas, fedasync, fedbuff, fedfa
 from support.registry import SCHEDULES
 from undrift.algorithms import ALGORITHMS
 from undrift.blocks import Asynchronous, Average, Buffered, ByAge, FedDyn, Mixing, Scaffold, Uniform
@@ -22,7 +22,8 @@ from undrift.testing.tasks import Quadratics, clinic
 LINE = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], 1.0, [1, 3])
 TWO = Local(lr=0.5, steps=2, batch_size=4)
 PATTERN = (0, 0, 1, 0, 1, 0)
-"""The clients in the order of their arrivals; each begins again at once."""
+LATE = (0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 1)
+"""The clients in the order of their arrivals; each begins again at once. In the second one is late."""
 
 
 def arrive(order: Sequence[int]) -> Callable[[int, int], float]:
@@ -69,11 +70,22 @@ def test_numbers_of_the_sheet(algorithm: Algorithm, expected: list[float]) -> No
             fedasync(Line(pull=0.005), PATTERN * 2, 0.6, decay("hinge", 10.0, 1.0)),
         ),
         (make("fedasync", alpha=0.3), fedasync(Line(pull=0.005), PATTERN * 2, 0.3, decay("polynomial", 0.5, 0))),
+        (make("fedfa", size=3), fedfa(Line(), PATTERN * 2, 3)),
+        (make("fedfa", size=1), fedasync(Line(), PATTERN * 2, 1.0, decay("constant", 0, 0))),
     ],
-    ids=["fedbuff", "async-sgd", "hinge", "polynomial"],
+    ids=["fedbuff", "async-sgd", "hinge", "polynomial", "fedfa", "last"],
 )
 def test_equals_its_oracle(algorithm: Algorithm, expected: list[float]) -> None:
     assert path(algorithm, len(expected), PATTERN * 2) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(("size", "delay"), [(2, 1), (2, 2), (1, 3), (2, None)])
+def test_the_rate_of_fadas_falls_with_the_oldest_upload(size: int, delay: int | None) -> None:
+    expected = fadas(Line(), LATE, size, 0.05, 0.8, 0.9, 1e-3, float("inf") if delay is None else delay)
+    algorithm = make("fadas", size=size, lr=0.05, beta1=0.8, beta2=0.9, eps=1e-3, delay=delay)
+    assert path(algorithm, len(expected), LATE) == pytest.approx(expected, abs=1e-9)
+    fixed = fadas(Line(), LATE, size, 0.05, 0.8, 0.9, 1e-3, float("inf"))
+    assert (expected == fixed) == (delay is None)
 
 
 @pytest.mark.sweep(every=4)
@@ -130,6 +142,9 @@ def test_schedules_are_text(schedule: Buffered | Asynchronous) -> None:
 ONE_MODEL = {"scaffnew", "rolora", "fedsvd", "fedex-lora", "flora", "flexlora", "lora-fair", "fedpac"}
 """Methods whose uploads of a step must start from one model."""
 
+ONE_BY_ONE = {"fedasync", "fedfa"}
+"""Methods that step at every arrival."""
+
 
 @pytest.mark.sweep(every=8)
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -139,7 +154,7 @@ def test_every_method_trains_under_a_buffer(name: str) -> None:
         with pytest.raises(TypeError, match=r"(found|with) schedule=Buffered\(.*; use "):
             replace(make(name), schedule=Buffered(3))
         return
-    algorithm = replace(make(name), schedule=Buffered(3)) if name != "fedasync" else make(name)
+    algorithm = replace(make(name), schedule=Buffered(3)) if name not in ONE_BY_ONE else make(name)
     simulation = Simulation(algorithm, clinic(algorithm), LOCAL, cohort=5, seed=7, durations="log-normal(1, sd=1.5)")
     ages = []
     for state, record in simulation.rounds(6):

@@ -1,6 +1,7 @@
 """Edge servers: the bits of flat rounds for any tree, and what they refuse."""
 
 import json
+import stat
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,10 +15,12 @@ from flwr.app import Context
 from support.flower import Clock, reference, rounds_of, start, strategy_of
 from support.flower import own_clock as own_clock
 from support.flower_grid import StandInGrid
+from support.http_grid import http_grid
 from undrift import make
 from undrift.core.records.rejection import Reason
+from undrift.engine.flower.node import edge_grid
 from undrift.engine.flower.server.receive import TooFewNodes
-from undrift.flower import EdgeLog, Job, client_app, edge_app
+from undrift.flower import EdgeLog, Job, client_app, edge_app, share_grid
 from undrift.runs.folder.audit import read_log
 from undrift.runs.folder.signature import AuditError
 from undrift.testing import clinic, fingerprint
@@ -194,3 +197,80 @@ def test_one_client_below_an_edge_server_sends_its_upload(clock: Clock, tmp_path
     start(strategy, tree.top, 2)
     assert fingerprint(strategy.state) == fingerprint(reference(name, 2))
     assert sizes and max(sizes) < len(strategy.state.params)  # a byte for two parameters, and the head
+
+
+class Region:
+    """Nodes on a SuperLink of their own, whose ServerApp shares its grid with an edge server.
+
+    Args:
+        name: the method.
+        nodes: the clients of each.
+        root: folder of the states and of the file.
+        monkeypatch: of the test.
+    """
+
+    def __init__(self, name: str, nodes: list[list[int]], root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.file, self.modes = root / "edge" / "edge.json", list[int]()
+        apps = [client_app(Job(make(name), clinic(make(name))), clients=clients) for clients in nodes]
+
+        def serve(message: Any, context: Context) -> Any:
+            return apps[int(context.node_config["partition-id"])](message, context)
+
+        self.nodes = StandInGrid(serve, len(nodes), root / "nodes")  # type: ignore[arg-type]
+        self.grid, self.link = http_grid(self.nodes)
+        connect = edge_grid.HttpGrid._connect
+
+        def connected(grid: Any) -> None:
+            connect(grid)
+            grid._client.close()
+            grid._client = self.link
+
+        monkeypatch.setattr(edge_grid.HttpGrid, "_connect", connected)
+        monkeypatch.setattr(edge_grid, "sleep", self.stop)
+
+    def stop(self, seconds: float) -> None:
+        """End the ServerApp, and keep what it shared as if it ran."""
+        self.modes.append(stat.S_IMODE(self.file.stat().st_mode))
+        self.shared = self.file.read_text()
+        raise KeyboardInterrupt
+
+    def run(self) -> None:
+        """Run the ServerApp."""
+        with pytest.raises(KeyboardInterrupt):
+            share_grid(self.grid, self.file)
+        assert not self.file.exists() and self.modes == [0o600]
+        self.file.write_text(self.shared)
+
+
+def test_an_edge_server_reaches_its_nodes_by_the_grid_of_a_server_app(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every message has a new process, and only the first one queries the nodes."""
+    region = Region("scaffold", [[0, 1, 2], [3], [4, 5, 6, 7]], tmp_path, monkeypatch)
+    region.run()
+    app = lambda *given: edge_app(lambda _: "scaffold", region.file, nodes=3, poll=0.01)(*given)  # noqa: E731
+    top = StandInGrid(app, 1, tmp_path / "top")  # type: ignore[arg-type]
+    strategy = strategy_of("scaffold", cohort=5)
+    start(strategy, top, 2)
+    assert fingerprint(strategy.state) == fingerprint(reference("scaffold", 2))
+    assert region.link.senders == {(region.nodes.run_id, 1)} != {(top.run_id, 1)}
+    assert region.link.requests.count("PushMessages") <= 3 + 2 * 3
+
+
+def test_an_edge_server_queries_a_node_that_was_started_again(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    region = Region("fedavg", [[0, 1, 2], [3, 4, 5, 6, 7]], tmp_path, monkeypatch)
+    region.run()
+    top = StandInGrid(edge_app("fedavg", region.file, nodes=2, poll=0.01), 1, tmp_path / "top")
+    strategy = strategy_of("fedavg", cohort=5, on_round=lambda *_: region.nodes.restart(1))
+    start(strategy, top, 3)
+    assert fingerprint(strategy.state) == fingerprint(reference("fedavg", 3))
+
+
+def test_an_edge_server_without_its_server_app_says_what_to_start(clock: Clock, tmp_path: Path) -> None:
+    top = StandInGrid(edge_app("fedavg", tmp_path / "edge.json"), 1, tmp_path / "top")
+    with pytest.raises(TooFewNodes, match=r"No such file or directory\): start the app there whose ServerApp calls"):
+        start(strategy_of("fedavg"), top, 1)
+    with pytest.raises(TypeError, match=r"share_grid: StandInGrid is not the grid of a SuperLink"):
+        share_grid(top, tmp_path / "edge.json")

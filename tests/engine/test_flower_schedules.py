@@ -21,7 +21,7 @@ from undrift.core.server.wire import fingerprint, from_bytes, to_bytes
 from undrift.engine.flower.server.receive import TooFewNodes
 from undrift.engine.flower.server.tally import RoundRecord
 from undrift.engine.round.arrivals import arrival_row
-from undrift.flower import AdaptiveBound, Job, UndriftStrategy, client_app
+from undrift.flower import AdaptiveBound, Job, UndriftStrategy, client_app, edge_app
 from undrift.runs import replay, verify
 from undrift.testing import clinic
 
@@ -116,6 +116,24 @@ def test_a_server_that_is_killed_sends_what_was_in_flight_again(tmp_path: Path) 
     assert [row["time"] for row in (*first.rows, *second.rows)] == sorted(
         row["time"] for row in (*first.rows, *second.rows)
     )
+
+
+def test_an_edge_server_passes_on_tasks_without_a_barrier(tmp_path: Path) -> None:
+    run = Deployed("scaffold + buffered(3)", tmp_path)
+    below = run.grid
+    app = edge_app(run.algorithm, lambda _: below, nodes=3, poll=0.01)
+    run.grid = StandInGrid(app, 1, tmp_path / "top")
+    run.start(6).check_replay()
+
+
+def test_a_server_that_comes_back_waits_for_two_messages_of_a_node_at_most(tmp_path: Path) -> None:
+    """A SuperNode works on one message at a time, in order, also on those of a server that is gone."""
+    first = Deployed("fedavg + buffered(4)", tmp_path, nodes=1, cohort=8)
+    first.grid.pace = {0: 1.0}
+    first.start(1)
+    second = Deployed("fedavg + buffered(4)", tmp_path, nodes=1, cohort=8, state=first.states[-1], wait=3.5)
+    second.grid = first.grid
+    second.start(2).check_replay(first)
 
 
 def test_a_node_that_restarts_gets_its_tasks_again_and_one_that_is_gone_holds_nobody_up(tmp_path: Path) -> None:

@@ -25,8 +25,9 @@ def test_a_trickling_node_holds_no_round(tmp_path: Path, monkeypatch: pytest.Mon
         deploy.stop(it.work, "node0")
         start = deploy.launch
         with monkeypatch.context() as patched:
+            slow = (sys.executable, SLOW, "30")
             patched.setattr(
-                deploy, "launch", lambda work, name, _, *more: start(work, name, sys.executable, SLOW, "30", *more)
+                deploy, "launch", lambda work, name, _, *words, **more: start(work, name, *slow, *words, **more)
             )
             deploy.start_supernode(it.work, it.ports, "node0", "partition-id=0 num-partitions=3")
         until(lambda: "SuperNode ID" in deploy.last_log(it.work, "node0"), 90)

@@ -70,3 +70,33 @@ def fedasync(line: Line, arrivals: Sequence[int], alpha: float, s: Callable[[int
         return (1 - alpha * s(tau)) * w + alpha * s(tau) * y
 
     return play(line, arrivals, 1, step)
+
+
+def fadas(
+    line: Line, arrivals: Sequence[int], size: int, lr: float, b1: float, b2: float, eps: float, delay: float
+) -> list[float]:
+    """AMSGrad on the mean displacement, without bias correction, its rate divided by the largest age above delay."""
+    m = u = most = 0.0
+
+    def step(w: float, held: list[tuple[int, int, float, float]]) -> float:
+        nonlocal m, u, most
+        mean = sum(y - x for _, _, x, y in held) / len(held)
+        oldest = max(tau for _, tau, _, _ in held)
+        m, u = b1 * m + (1 - b1) * mean, b2 * u + (1 - b2) * mean**2
+        most = max(most, u)
+        return w + lr * (1.0 if oldest <= delay else 1 / oldest) * m / (most**0.5 + eps)
+
+    return play(line, arrivals, size, step)
+
+
+def fedfa(line: Line, arrivals: Sequence[int], size: int) -> list[float]:
+    """The mean of the last `size` models, which are the first model before others arrive."""
+    queue = [line.start] * size
+
+    def step(w: float, held: list[tuple[int, int, float, float]]) -> float:
+        ((_, _, _, y),) = held
+        queue.append(y)
+        queue.pop(0)
+        return sum(queue) / size
+
+    return play(line, arrivals, 1, step)

@@ -56,10 +56,12 @@ class Deployment:
     Args:
         work: the folder.
         nodes: how many SuperNodes.
+        options: further ones of `deploy.py up`.
     """
 
     work: Path
     nodes: int = 3
+    options: tuple[str, ...] = ()
     strangers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -73,7 +75,7 @@ class Deployment:
 
     def up(self) -> None:
         """Start what does not run."""
-        self.script("up", "--nodes", str(self.nodes))
+        self.script("up", "--nodes", str(self.nodes), *self.options)
 
     def down(self) -> None:
         """Stop everything."""

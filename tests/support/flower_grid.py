@@ -45,6 +45,9 @@ class StandInGrid(Grid):
         self.partitions = nodes
         self.lazy = 0.5  # how often a reply is not there yet: replies come in any order
         self.delay: dict[int, float] = {}  # partition -> seconds until it replies
+        self.pace: dict[int, float] = {}  # partition -> seconds that each message takes, one after the other
+        self.ready: dict[str, float] = {}  # message -> when its reply is there
+        self.free: dict[int, float] = {}  # partition -> when it has done all that it was sent
         self.dropped: set[int] = set()  # partitions whose train replies are lost
         self.faults: dict[int, Fault] = {}  # partition -> what its train replies become
         self.hidden: set[int] = set()  # nodes that are not listed, although their replies come
@@ -105,6 +108,10 @@ class StandInGrid(Grid):
             message.metadata.__dict__["_message_id"] = key = f"message-{next(self.keys)}"
             self.pushed[key] = travel(message), monotonic()
             keys.append(key)
+            if (node := message.metadata.dst_node_id) in self.nodes:
+                partition = int(self.nodes[node].node_config["partition-id"])
+                start = max(monotonic(), self.free.get(partition, 0.0))
+                self.ready[key] = self.free[partition] = start + self.pace.get(partition, 0.0)
         return keys
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -122,7 +129,8 @@ class StandInGrid(Grid):
             return [self.error(message, "the node is gone")]
         partition, training = context.node_config["partition-id"], message.metadata.message_type == "train"
         early = monotonic() - pushed < self.delay.get(partition, 0.0)
-        if (training and (partition in self.dropped or early)) or self.random.random() < self.lazy:
+        busy = monotonic() < self.ready.get(key, 0.0)
+        if busy or (training and (partition in self.dropped or early)) or self.random.random() < self.lazy:
             return []
         del self.pushed[key]
         try:

@@ -33,6 +33,7 @@ class Link:
         self.requests: list[str] = []
         self.fetched: dict[str, int] = {}  # object -> its bytes, each time that it was fetched
         self.stored: dict[str, set[str]] = {}  # reply -> its objects
+        self.senders: set[tuple[int, int]] = set()  # the run and the node from which messages came
         self.failing: Callable[[str], None] = lambda name: None
         self._contents: dict[str, tuple[float, bytes]] = {}  # object -> from when it is there, and its bytes
         self._orders: set[str] = set()
@@ -44,6 +45,7 @@ class Link:
     def PushMessages(self, request: Any) -> PushAppMessagesResponse:
         self._note("PushMessages")
         keys = [message.metadata.message_id for message in request.messages_list]
+        self.senders |= {(message.metadata.run_id, message.metadata.src_node_id) for message in request.messages_list}
         self._orders.update(keys)
         objects = [part.object_id for tree in request.message_object_trees for part in iterate_object_tree(tree)]
         self._ordered.update(objects)

@@ -12,6 +12,7 @@ from undrift.blocks import (
     Ahead,
     AlignedBody,
     Alternating,
+    AMSGrad,
     Asynchronous,
     AutoStep,
     Average,
@@ -87,6 +88,7 @@ from undrift.blocks import (
     QFair,
     QuantileClip,
     Quantized,
+    Queue,
     RelaxedStart,
     Remembered,
     Residual,
@@ -246,6 +248,9 @@ BLOCKS: dict[str, list[AnyBlock]] = {
         Adam(0.01),
         Yogi(0.01, 0.5, 1e-2, 0.9),
         Adagrad(0.05),
+        AMSGrad(0.01),
+        AMSGrad(0.02, 0.5, 0.9, 1e-3, None),
+        Queue(3),
         ServerSAM(0.1, 3, 0.02),
         Ahead(0.5),
         LastTwo(),
@@ -290,6 +295,7 @@ SCHEDULES = [Buffered(3), Buffered(2, restart="flush", max_age=4), Asynchronous(
 HOSTS: dict[type[AnyBlock], Algorithm] = {
     **dict.fromkeys((Remembered, Residual), Algorithm(aggregation=Uniform())),
     **dict.fromkeys((Folded, CrossProducts), Algorithm(release=CrossProducts(), personalization=Folded())),
+    Queue: Algorithm(aggregation=Mixing("constant", alpha=1.0), schedule=Asynchronous()),
     MomentumPath: Algorithm(momentum=AdaptiveMomentum(0.3)),
     **dict.fromkeys(
         (PrivateSum, PrivateQuantile, PrivateShares), Algorithm(aggregation=Uniform(), personalization=PrivateNorms())

@@ -11,6 +11,7 @@ from undrift.algorithms.bulyan import bulyan as bulyan
 from undrift.algorithms.ca2fl import ca2fl as ca2fl
 from undrift.algorithms.delta_sgd import delta_sgd as delta_sgd
 from undrift.algorithms.ditto import ditto as ditto
+from undrift.algorithms.fadas import fadas as fadas
 from undrift.algorithms.fedacg import fedacg as fedacg
 from undrift.algorithms.fedadagrad import fedadagrad as fedadagrad
 from undrift.algorithms.fedadam import fedadam as fedadam
@@ -34,6 +35,7 @@ from undrift.algorithms.feddisco import feddisco as feddisco
 from undrift.algorithms.feddyn import feddyn as feddyn
 from undrift.algorithms.fedex_lora import fedex_lora as fedex_lora
 from undrift.algorithms.fedexp import fedexp as fedexp
+from undrift.algorithms.fedfa import fedfa as fedfa
 from undrift.algorithms.fedfft import fedfft as fedfft
 from undrift.algorithms.fedfft_d import fedfft_d as fedfft_d
 from undrift.algorithms.fedfft_s import fedfft_s as fedfft_s
@@ -214,6 +216,8 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedper-fft": fedper_fft,
     "fedbuff": fedbuff,
     "fedasync": fedasync,
+    "fadas": fadas,
+    "fedfa": fedfa,
     "async-sgd": async_sgd,
     "ca2fl": ca2fl,
     "ace": ace,

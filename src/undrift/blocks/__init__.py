@@ -101,7 +101,18 @@ from undrift.blocks.release import (
 )
 from undrift.blocks.schedule import Asynchronous, Buffered, OverSelected
 from undrift.blocks.selection import PowerOfChoice
-from undrift.blocks.server_optimizer import Adagrad, Adam, Ahead, Average, HeavyBall, LastTwo, ServerSAM, Yogi
+from undrift.blocks.server_optimizer import (
+    Adagrad,
+    Adam,
+    Ahead,
+    AMSGrad,
+    Average,
+    HeavyBall,
+    LastTwo,
+    Queue,
+    ServerSAM,
+    Yogi,
+)
 from undrift.blocks.spectral import (
     Filter,
     Filters,
@@ -125,6 +136,7 @@ __all__ = [
     "ASAM",
     "FSA",
     "SAM",
+    "AMSGrad",
     "Adagrad",
     "Adam",
     "AdaptiveAggregation",
@@ -208,6 +220,7 @@ __all__ = [
     "QFair",
     "QuantileClip",
     "Quantized",
+    "Queue",
     "RelaxedStart",
     "Remembered",
     "Residual",

@@ -102,3 +102,56 @@ class Adagrad(_Adaptive):
     def _squares(self, v: Vector, square: Vector) -> Vector:
         """The sum of all squares."""
         return v + square
+
+
+class Peaks(NamedTuple):
+    """A moving average of the displacements, one of their squares, and the largest value that the latter has had."""
+
+    m: Vector
+    v: Vector
+    peak: Vector
+
+
+@dataclass(frozen=True)
+class AMSGrad(ServerOptimizer[Peaks]):
+    """server:  m <- beta1 m + (1 - beta1) delta;   v <- beta2 v + (1 - beta2) delta^2;   peak <- max(peak, v)
+             w <- w + lr_t m / (sqrt(peak) + eps);   lr_t = lr if age <= delay, else lr / age
+
+    Element by element, without bias correction. The age is that of the oldest upload of the step; in synchronous rounds
+    it is 0.
+
+    Args:
+        lr: server learning rate, about the largest step of a coordinate.
+        beta1: momentum; 0 switches it off.
+        beta2: memory of the squares.
+        eps: keeps the root away from zero.
+        delay: the age up to which the rate is lr; None does not adapt it.
+    """
+
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.99
+    eps: float = 1e-8
+    delay: int | None = 1
+
+    def __post_init__(self) -> None:
+        rate("AMSGrad", self.lr)
+        for label in ("beta1", "beta2"):
+            if not 0 <= getattr(self, label) < 1:
+                raise ValueError(f"AMSGrad: {label} must be in [0, 1), got {getattr(self, label)}")
+        if not 0 < self.eps < float("inf"):
+            raise ValueError(f"AMSGrad: eps must be positive and finite, got {self.eps}; 1e-8 is the usual one")
+        if self.delay is not None and self.delay < 1:
+            raise ValueError(f"AMSGrad: delay must be 1 or more, or None for a fixed rate, got {self.delay}")
+
+    def init_server(self, w: Vector) -> Peaks:
+        """Zero."""
+        return Peaks(torch.zeros_like(w), torch.zeros_like(w), torch.zeros_like(w))
+
+    def receive(self, delta: Vector, up: None, view: ServerView[Peaks]) -> tuple[Vector, Peaks]:
+        """Accumulate, then move, less far if an upload is old."""
+        m = self.beta1 * view.state.m + (1 - self.beta1) * delta
+        v = self.beta2 * view.state.v + (1 - self.beta2) * delta.square()
+        peak = torch.maximum(view.state.peak, v)
+        slow = self.delay is not None and view.age > self.delay
+        return self.lr / (view.age if slow else 1) * m / (peak.sqrt() + self.eps), Peaks(m, v, peak)

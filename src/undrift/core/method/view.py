@@ -249,6 +249,7 @@ class ServerView(Generic[ServerT]):
         state: what the block keeps on the server.
         lag: the mean over uploads of the difference between the model that each started from and `w0`; None if all
             started from `w0`, as in synchronous rounds.
+        age: how many steps the server has made since the client of the oldest upload began; 0 in synchronous rounds.
     """
 
     params: Vector
@@ -258,6 +259,7 @@ class ServerView(Generic[ServerT]):
     cohort: int
     state: ServerT
     lag: Vector | None = None
+    age: int = 0
     _sums: Mapping[str, Any] = field(default_factory=dict)
     _reported: Reported = field(default_factory=dict)
     _proxy: Samples | None = None

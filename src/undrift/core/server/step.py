@@ -105,6 +105,7 @@ def close(
             cohort=cohort,
             state=kept.get(slot),
             lag=lag,
+            age=newest.round - min(sent.round for sent, _ in held),
             _sums=sums,
             _reported=reports[slot],
             _proxy=proxy,

@@ -2,6 +2,10 @@
 
 A task is one client's training from one model, in a message of its own. It is sent again if its node was started again,
 or if another node hosts the client now: what a task gives is a function of the task alone, so it gives the same bits.
+
+A SuperNode works on its messages one at a time and in order, also on those of a server that is gone. So a node has two
+at most, one to work on and one to follow; the other tasks of its clients wait here. A server that was killed and is
+started again then soon gets an answer from it.
 """
 
 from collections import Counter
@@ -26,6 +30,7 @@ from undrift.engine.worker.job import Timing, VersionGroup
 from undrift.engine.worker.partial_sum import Partial
 
 _ORDERS = 3  # messages about one task, at most: a node that restarts all the time gets no more
+_AHEAD = 2  # messages that a node has at most
 _LIFETIME = 7 * 24 * 3600.0  # seconds that a message may take: a task may outlive many steps
 
 
@@ -36,7 +41,8 @@ class _SentTask:
     task: TaskInFlight
     tally: Tally | None = None  # of its latest message
     key: str | None = None  # of that message, while its reply is awaited
-    session: int = 0  # of the node that got it
+    node: int = 0  # that got it
+    session: int = 0  # of that node
     orders: int = 0
     gone: float | None = None  # since when no reply can come
     why: str = "no node hosts it"
@@ -67,6 +73,7 @@ class NodeTasks:
     ) -> None:
         self.mailbox, self.roster, self.poll, self.rejoin, self.config = mailbox, roster, poll, rejoin, config
         self.flying = {task.number: _SentTask(task) for task in tasks_of(flight)}
+        self._queues = Counter[int]()  # node -> its messages
         self._zero = monotonic() - (0 if flight is None else flight.time) / SECOND
         self._refreshed = self._heard = monotonic()
 
@@ -89,7 +96,8 @@ class NodeTasks:
         for found in self.mailbox.pull({key: one.tally.messages[0] for key, one in waiting.items() if one.tally}):
             if found is not None:
                 one, reply = waiting[found[0]], found[1]
-                one.key, self._heard = None, monotonic()
+                self._forget(one, replied=True)
+                self._heard = monotonic()
                 node = reply.sent.metadata.dst_node_id
                 revoked = self.roster.revoked(node, one.task.client)
                 if (reply.message is not None or reply.malformed) and not revoked:
@@ -105,6 +113,7 @@ class NodeTasks:
         now = monotonic()
         for one in self.flying.values():
             if one.gone is not None and now - one.gone >= self.rejoin:
+                self._forget(one)
                 return self.flying.pop(one.task.number)
         return None
 
@@ -137,20 +146,36 @@ class NodeTasks:
             accepted: the number of the last accepted state of clients that have one.
             orders: writes the message.
         """
-        if one.key is not None:
-            self.mailbox.discard([one.key])
+        self._forget(one)
         task, schedule = one.task, orders.algorithm.schedule
         groups, homeless = self.roster.split([task.client])
-        one.key, one.gone = None, monotonic()
-        if homeless:
+        one.gone = monotonic() if homeless else None
+        if homeless or self._queues[next(iter(groups))] >= _AHEAD:
             return
         timing = Timing(0, task.turn, task.version * schedule.visits(0) + task.turn)
         enough = max(1, schedule.enough(0))
         one.tally = orders.write(sent, groups, accepted, _LIFETIME, self.config, timing=timing, cohort=enough)
         (message,) = one.tally.messages
-        one.session, one.orders = self.roster.session(message.metadata.dst_node_id), one.orders + 1
+        one.node = message.metadata.dst_node_id
+        one.session, one.orders = self.roster.session(one.node), one.orders + 1
         one.key, one.why = self.mailbox.push(message, one.tally.most_bytes(message))
         one.gone = monotonic() if one.key is None else None
+        self._queues[one.node] += one.key is not None
+
+    def held(self) -> list[_SentTask]:
+        """The tasks that wait until their nodes have worked on others, as far as they can be sent now."""
+        waiting = {one.task.client: one for one in self.flying.values() if one.key is None and one.gone is None}
+        groups = self.roster.split(list(waiting))[0] if waiting else {}
+        free = {node: max(0, _AHEAD - self._queues[node]) for node in groups}
+        return [waiting[client] for node, clients in groups.items() for client in clients[: free[node]]]
+
+    def _forget(self, one: _SentTask, *, replied: bool = False) -> None:
+        """Await no further reply to the latest message of a task."""
+        if one.key is not None:
+            if not replied:
+                self.mailbox.discard([one.key])
+            self._queues[one.node] -= 1
+            one.key = None
 
 
 @dataclass(eq=False)
@@ -206,6 +231,8 @@ class NodeArrivals:
     def next(self) -> tuple[TaskInFlight, bool] | None:
         """The next task whose reply arrives, or that is given up; None if the time of the step is over."""
         while self.tasks.flying and monotonic() < self.end:
+            for one in self.tasks.held():
+                self._send(one)
             found = self.tasks.find_reply(self.end)
             if found is not None:
                 self._arrived = found

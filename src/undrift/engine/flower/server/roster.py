@@ -1,5 +1,6 @@
 """Which nodes are connected, and which of them hosts which clients."""
 
+import json
 import logging
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -106,6 +107,7 @@ class Roster:
         self._pending: dict[str, Message] = {}  # queries without an answer so far
         self._queried: dict[int, tuple[float, int]] = {}  # when each node without an answer was queried, how often
         self._retry: dict[int, float] = {}  # nodes whose answer could not be used -> when to query them again
+        self._recalled: dict[int, tuple[str, int, list[int]]] = {}  # node -> its start, version and clients, see `save`
         self._started: dict[int, str] = {}  # when each node was started, by the SuperLink
         self._session: dict[int, int] = {}  # one number for each time that a node reported its clients
         self._sessions = count(1)
@@ -120,6 +122,15 @@ class Roster:
     def session(self, node: int) -> int:
         """A number that changes when a node leaves and comes back, under any ID."""
         return self._session[node]
+
+    def save(self) -> str:
+        """What the connected nodes have answered, for `recall` in another process."""
+        found = {n: (self._started[n], self.versions[n], self._claimed[n][1].tolist()) for n in self.claims}
+        return json.dumps(found)
+
+    def recall(self, saved: str) -> None:
+        """Take the answers of nodes that were not started again since `save`, which are then not queried."""
+        self._recalled = {int(n): (started, version, own) for n, (started, version, own) in json.loads(saved).items()}
 
     def find(
         self,
@@ -242,6 +253,10 @@ class Roster:
         self._queried = {node: asked for node, asked in self._queried.items() if node in same}
         self._retry = {node: when for node, when in self._retry.items() if node in same and when > monotonic()}
         self._drop_queries(mailbox, lambda node: node not in self._queried)
+        for node, (started, version, clients) in self._recalled.items():
+            if node in there and there[node].last_activated_at == started:
+                self._enter(there[node], np.array(clients, dtype=np.int64), version)
+        self._recalled = {}
         for node in sorted(set(there).difference(self.claims, self._retry)):
             self._query(mailbox, node, poll)
         for found in mailbox.pull(self._pending):
@@ -304,17 +319,21 @@ class Roster:
                 return self._refuse(number, f"node {number} gets no clients: {explain_refusal(version, what)}", poll)
             if not len(claimed):
                 _log.warning("node %d hosts no client: %d clients are fewer than the nodes", number, self.population)
-            self._claimed[number], self.versions[number] = (node, claimed), version
-            self.claims[number] = self._restrict(node, claimed)
+            self._enter(node, claimed, version)
             self.evaluates |= read_evaluates(reply.message.content)
             gone = read_forgotten(reply.message.content, self.leaving.clients)
             if gone and self.leaving.forgotten is not None:
                 self.leaving.forgotten(number, gone)
-            self._session[number] = next(self._sessions)
             self.refused.pop(number, None)
         except WireError as error:
             hint = "".join(f": {advice}" for words, advice in _ADVICE.items() if words in str(error))
             self._refuse(number, f"node {number} sent no valid list of its clients{hint}: {error}", poll)
+
+    def _enter(self, node: NodeInfo, claimed: Clients, version: int) -> None:
+        """Note what a node has answered."""
+        number = int(node.node_id)
+        self._claimed[number], self.versions[number] = (node, claimed), version
+        self.claims[number], self._session[number] = self._restrict(node, claimed), next(self._sessions)
 
     def _left(self, version: int, claimed: Clients) -> str:
         """The clients of a claim that have left the run, if the node cannot delete their states; empty if it can."""
