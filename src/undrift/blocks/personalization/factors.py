@@ -101,8 +101,10 @@ class OneFactor(Personalization):
         return self.moving(step.layout, step.round)
 
     def travels(self, layout: Layout, round: int, *, up: bool) -> Tensor | None:
-        """The factor of the round; a decomposition changes both, which are then received."""
-        return None if self.refactor and not up else self.moving(layout, round)
+        """Uploads have the factor of the round, a client receives that of the round before, or both if both change."""
+        if up:
+            return self.moving(layout, round)
+        return None if self.refactor else self.moving(layout, round - 1 if round else round)
 
     def receive(self, delta: Vector, up: None, view: ServerView[None]) -> tuple[Vector, None]:
         """Nothing moves the frozen factor, then perhaps a decomposition."""

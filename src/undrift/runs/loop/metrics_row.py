@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from undrift.core.method.algorithm import Algorithm, cost
+from undrift.core.method.part_vector import travelling
 from undrift.core.model.flat_model import bind
 from undrift.core.model.modules import plain_copy
 from undrift.core.records.types import ServerState
@@ -89,8 +90,7 @@ class Measure:
 
     def floats(self, round: int, *, up: bool) -> int:
         """How many numbers of the model a client receives or uploads in a round; others it has, or keeps."""
-        mask = self.setup.algorithm.personalization.travels(self.model.layout, round, up=up)
-        return self.model.w.numel() if mask is None else int(mask.count_nonzero())
+        return travelling(self.setup.algorithm.personalization, self.model.layout, round, up)
 
     def test(self, state: ServerState) -> dict[str, float]:
         """The metrics of the global model, on the held-out data and on every client's own.
