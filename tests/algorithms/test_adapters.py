@@ -13,12 +13,14 @@ from oracle.adapters import METHODS, Oracle, fedex_lora, run
 from undrift import Local, Simulation
 from undrift.algorithms import make
 from undrift.compose.grammar import parse
-from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm, cost, vectors_sent
+from undrift.core.method.part_vector import travelling
 from undrift.core.model.flat_model import Layout, bind
 from undrift.core.model.pairs import find_pairs, mask_of
 from undrift.core.records.types import ServerState
 from undrift.lens import client_vectors, product_errors
 from undrift.models import AdaptedLinear, open_base
+from undrift.planning.round_cost import method_size
 
 SCALE = 1.5
 SIZES = (5, 9, 3)
@@ -396,3 +398,36 @@ def test_folding_reports_the_same_error() -> None:
     (found,) = product_errors(layout, state.params, moves, SIZES)
     _, record = simulation.round(state)
     assert record.reports["personalization.product_error"] == pytest.approx(found.relative)
+
+
+SENT = {  # what a client receives and uploads of q = r (d_in + d_out) in two rounds, from the first on
+    "fedavg": (("q", "q"), ("q", "q")),
+    "ffa-lora": (("b", "b"), ("b", "b")),
+    "rolora": (("b", "b"), ("b", "a")),
+    "fedsvd": (("q", "q"), ("b", "b")),
+    "fedsa-lora(head=False)": (("a", "a"), ("a", "a")),
+    "fedrot-lora": (("q", "q"), ("q", "q")),
+    "lora-fair": (("q", "q"), ("q", "q")),
+    "flexlora": (("q", "q"), ("q", "q")),
+    "ffa-lora + scaffold": (("b", "b"), ("b", "b")),
+}
+
+
+@pytest.mark.parametrize("text", SENT)
+def test_numbers_sent_are_those_of_the_formulas(text: str) -> None:
+    """r = 2, d_in = 4 and d_out = 6; a head of 21 travels beside the adapter."""
+    algorithm, layout = parse(text), bind(Task().model()).layout
+    lengths = {"a": 8, "b": 12, "q": 20}
+    for up, factors in zip((False, True), SENT[text], strict=True):
+        for round, factor in enumerate(factors):
+            assert travelling(algorithm.personalization, layout, round, up) == lengths[factor] + 21, (up, round)
+    found, counts = cost(algorithm, layout), vectors_sent(algorithm)
+    for got, vectors, factors in zip((found.down, found.up), counts, SENT[text], strict=True):
+        assert got == pytest.approx(vectors * sum(lengths[x] + 21 for x in factors) / 2 / layout.size)
+    square = {"a": 0.5, "b": 0.5, "q": 1.0}
+    short = cost(algorithm)
+    assert (short.down, short.up) == tuple(
+        count * sum(square[x] for x in factors) / 2 for count, factors in zip(counts, SENT[text], strict=True)
+    )
+    size = method_size(algorithm, layout=layout)
+    assert (size.down * size.received, size.sent) == pytest.approx((found.down, found.up))

@@ -40,7 +40,9 @@ class Counted(StandInGrid):
             if message.metadata.message_type == "train":
                 for way, one in (("down", message), ("up", reply)):
                     arrays = one.content.get("arrays")
-                    sizes = {k: math.prod(x.shape) for k, x in arrays.items()} if isinstance(arrays, ArrayRecord) else {}
+                    sizes = (
+                        {k: math.prod(x.shape) for k, x in arrays.items()} if isinstance(arrays, ArrayRecord) else {}
+                    )
                     self.seen.append((int(message.content["undrift"]["round"]), way, sizes))  # type: ignore[arg-type]
             return reply
 

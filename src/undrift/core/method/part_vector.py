@@ -61,3 +61,8 @@ def travelling(block: Personalization[Any, Any, Any, Any, Any], layout: Layout, 
     """How many numbers of a model's vector a client receives or uploads in a round: arguments as of `find_part`."""
     part = find_part(block, layout, round, up)
     return layout.size if part is None else part.count
+
+
+def mean_share(block: Personalization[Any, Any, Any, Any, Any], layout: Layout, up: bool) -> float:
+    """The share of a vector that travels in a round, in the mean, since factors may take turns."""
+    return sum(travelling(block, layout, round, up) for round in (0, 1)) / 2 / layout.size

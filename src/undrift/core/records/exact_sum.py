@@ -5,7 +5,7 @@ precision, in which sums of such multiples are exact while they stay below 2^43 
 associative and commutative, and only the last conversion rounds. Own code: no library sums tensors reproducibly.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from math import sqrt
 
 import numpy as np

@@ -382,7 +382,10 @@ def _read_broadcast(worker: Worker, order: Order, message: Message) -> Broadcast
         raise WireError("there is no array record named 'arrays'")
     tensors, part = decode(arrays), None
     if order.changed is not None:
-        part, path = find_part(algorithm.personalization, model.layout, order.round, up=False), _kept_model(worker, message)
+        part, path = (
+            find_part(algorithm.personalization, model.layout, order.round, up=False),
+            _kept_model(worker, message),
+        )
         sent = tensors.get("params", model.w[:0])
         tensors["params"] = patch(path or Path(), model.layout, order.changed, sent, order.digest)
     broadcast = wire.restore(Broadcast, algorithm, tensors, model.layout.size, part)
