@@ -42,7 +42,7 @@ def overlaps(others: Mapping[str, object], why: str) -> str:
 def needs_both_factors(others: Mapping[str, object]) -> str:
     """Why a block that computes with both factors of an adapter cannot have its personalization; "" if it can."""
     own = others["personalization"]
-    if isinstance(own, Personalization) and own.needs.model:
+    if isinstance(own, Personalization) and own.needs.model and not getattr(own, "keeps_products", False):
         return f"computes with both factors of every client, and personalization={own!r} treats them apart; drop one"
     return ""
 
