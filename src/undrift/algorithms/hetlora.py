@@ -14,7 +14,7 @@ def hetlora(lam: float = 0.001, gamma: float = 0.99) -> Algorithm:
 
         client:  A_i = A[:r_i],  B_i = B[:, :r_i];   loss + lam |B_i[:, k:]| |A_i[k:]|,  k = floor(gamma r_i)
                  if |B_i[:, k:]| |A_i[k:]| shrank in the round: r_i <- k
-        server:  A = sum_i p_i A_i,  B = sum_i p_i B_i, padded with zeros;   p_i = |B_i A_i| / sum_j |B_j A_j|
+        server:  A = sum_i a_i A_i,  B = sum_i a_i B_i, padded with zeros;   a_i = |B_i A_i| / sum_j |B_j A_j|
 
     Args:
         lam: strength of the term that shrinks the last ranks; 0 leaves all ranks as they are.

@@ -20,7 +20,7 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class ByProductNorm(Summing[None, None, None, Size]):
-    """server:  p_i = |B_i A_i| / sum_j |B_j A_j|, the Frobenius norm over all adapters
+    """server:  a_i = |B_i A_i| / sum_j |B_j A_j|, the Frobenius norm over all adapters
 
     Clients whose products are zero do not count; if all are, the model stays.
     """
