@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from support import peft_models
+from support import peft_models, vision
 from support.deployment import TOOLS, Deployment, running
 from support.hugging_face import need
 from support.new_app import NEW_APP
@@ -64,7 +64,10 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     with running(Deployment(tmp_path_factory.mktemp("adapters"), 3), 20) as it:
         folder = it.work / "app-adapters"
         shutil.copytree(NEW_APP, folder, ignore=shutil.ignore_patterns(".*", "__pycache__"))
-        for name, text in (("server", SERVER), ("client", CLIENT), ("task", Path(peft_models.__file__).read_text())):
+        models, operators = (Path(module.__file__ or "").read_text() for module in (peft_models, vision))
+        texts = {"server": SERVER, "client": CLIENT, "vision": operators}
+        texts["task"] = models.replace("from support.vision", "from app.vision")
+        for name, text in texts.items():
             (folder / "app" / f"{name}.py").write_text(text)
         yield it
 

@@ -2,14 +2,19 @@
 
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import nn
 
+from support.vision import operators
 from undrift import LoaderTask, Local, Simulation, parse
 from undrift.models import open_base
 from undrift.testing import fingerprint
+
+if find_spec("torchvision") is not None:
+    operators()  # transformers imports it, also in other processes
 
 LOCAL = Local(lr=0.5, steps=3, batch_size=4)
 
