@@ -72,7 +72,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         yield it
 
 
-@pytest.mark.parametrize(("name", "method"), CASES)
+@pytest.mark.parametrize(("name", "method"), [CASES[0], CASES[3], CASES[4]])  # every model, both methods
 def test_supernodes_give_the_bits_of_one_process(name: str, method: str, deployment: Deployment) -> None:
     given = f"run={json.dumps(name)} algorithm={json.dumps(method)} num-rounds={ROUNDS}"
     app = str(deployment.work / "app-adapters")

@@ -42,7 +42,6 @@ class Part:
         return out
 
 
-@lru_cache(maxsize=16)
 def find_part(block: Personalization[Any, Any, Any, Any, Any], layout: Layout, round: int, up: bool) -> Part | None:
     """What a client receives or uploads of a model's vector in a round; None if all of it travels.
 
@@ -52,6 +51,15 @@ def find_part(block: Personalization[Any, Any, Any, Any, Any], layout: Layout, r
         round: the round.
         up: uploads; otherwise what is received.
     """
+    try:
+        return _find(block, layout, round, up)
+    except TypeError:  # a block of your own with a list in it cannot be a key
+        return _find.__wrapped__(block, layout, round, up)
+
+
+@lru_cache(maxsize=4)
+def _find(block: Personalization[Any, Any, Any, Any, Any], layout: Layout, round: int, up: bool) -> Part | None:
+    """The part, found once."""
     mask = block.travels(layout, round, up=up)
     count = layout.size if mask is None else int(mask.count_nonzero())
     return None if mask is None or count == layout.size else Part(mask, count)
