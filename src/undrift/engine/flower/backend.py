@@ -19,9 +19,9 @@ from flwr.serverapp import Grid, ServerApp
 
 from undrift.core.model.flat_model import bind
 from undrift.core.records.types import Broadcast
+from undrift.engine.flower.holdings import Holdings
 from undrift.engine.flower.node.client_app import build_app
 from undrift.engine.flower.records import Answer
-from undrift.engine.flower.server.holdings import Holdings
 from undrift.engine.flower.server.orders import Orders
 from undrift.engine.flower.server.receive import LATE, receive
 from undrift.engine.flower.server.roster import Roster

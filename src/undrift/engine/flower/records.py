@@ -199,7 +199,7 @@ class Order:
 class Answer:
     """A node's reply: the tensors of an upload or of a partial sum, and a summary of its clients in JSON.
 
-    `holds` says that the node keeps the model of the round, so that the next order need have only what has changed.
+    With `holds` the node keeps the model of the round, so that the next order need have only what has changed.
     """
 
     round: int

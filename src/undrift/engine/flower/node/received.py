@@ -1,6 +1,6 @@
 """The model that a node received last, on its disk: the server then sends the tensors that have changed since.
 
-Only where a method leaves much of the model as it is; `keeps_models` says where.
+Only where a method leaves much of the model as it is: see `keeps_models`.
 """
 
 from collections.abc import Sequence

@@ -8,8 +8,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.records.types import Broadcast, Local
 from undrift.core.server import wire
+from undrift.engine.flower.holdings import Holdings
 from undrift.engine.flower.records import LOSSES, Order, encode
-from undrift.engine.flower.server.holdings import Holdings
 from undrift.engine.flower.server.receive import SKEW
 from undrift.engine.flower.server.tally import Tally
 from undrift.engine.flower.versions import NEWEST

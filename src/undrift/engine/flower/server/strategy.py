@@ -36,10 +36,10 @@ from undrift.core.records.types import Local, ServerState
 from undrift.core.server import step as server
 from undrift.core.tasks.participation import Participation
 from undrift.core.tasks.task import Task
+from undrift.engine.flower.holdings import Holdings
 from undrift.engine.flower.records import check_name
 from undrift.engine.flower.server.adaptive_bound import AdaptiveBound, RunningBound
 from undrift.engine.flower.server.exchange import Exchange
-from undrift.engine.flower.server.holdings import Holdings
 from undrift.engine.flower.server.hosts import Hosting, Hosts, HostsFile
 from undrift.engine.flower.server.mailbox import Mailbox, Reply, Watch, read_reply
 from undrift.engine.flower.server.node_arrivals import NodeArrivals, NodeTasks

@@ -21,8 +21,8 @@ from undrift.core.server.gate import Gate
 from undrift.core.server.partial_check import ROUNDING
 from undrift.core.server.total import Total
 from undrift.core.server.wire import WireError
+from undrift.engine.flower.holdings import Holdings
 from undrift.engine.flower.records import Answer, RefusedError, one_line, read_version
-from undrift.engine.flower.server.holdings import Holdings
 from undrift.engine.flower.server.mailbox import Reply
 from undrift.engine.round.quarantine import Sentence
 from undrift.engine.round.record import Record

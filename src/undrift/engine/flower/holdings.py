@@ -23,7 +23,7 @@ class Changed(NamedTuple):
 
 @dataclass(eq=False)
 class Holdings:
-    """The models that nodes hold, as their replies say; empty after a restart of the server.
+    """The models that nodes hold, which their replies state; empty after a restart of the server.
 
     Args:
         algorithm: the method.
