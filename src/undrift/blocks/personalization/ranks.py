@@ -129,10 +129,10 @@ class LeadingRanks(Personalization[None, OwnRanks, None, None, Ranked]):
                 gradients[pair.zero].mul_((len(tensors[pair.a]) / rank) ** 2)
         return grad
 
-    def finish(self, state: Ranked, end: End) -> tuple[None, OwnRanks | None]:
+    def finish(self, state: Ranked, end: End) -> tuple[None, OwnRanks]:
         """Drop the last ranks whose product has shrunk."""
         if not self.lam:
-            return None, None
+            return None, OwnRanks(torch.tensor(state.ranks))  # which is not kept
         after = self._tails(end.layout, end.w, state.ranks)
         changes = zip(state.ranks, state.tails, after, strict=True)
         ranks = [max(1, self._kept(rank)) if new < old else rank for rank, old, new in changes]

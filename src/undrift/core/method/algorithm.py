@@ -263,7 +263,8 @@ def cost(algorithm: Algorithm, layout: Layout | None = None) -> Cost:
         layout: of the model whose traffic is counted; None takes the adapter of a square layer, without a head, for
             methods that need adapters, and counts all of the model for others.
     """
-    down, up = (_travels(algorithm, count, layout, up=up) for up, count in enumerate(vectors_sent(algorithm)))
+    received, uploaded = vectors_sent(algorithm)
+    down, up = (_travels(algorithm, *x, layout) for x in ((received, False), (uploaded, True)))
     blocks = [block for _, block in algorithm.slots()]
     empty = Algorithm()
     changed = {slot: repr(block) for slot, block in algorithm.slots() if block != getattr(empty, slot)}
@@ -282,11 +283,11 @@ def cost(algorithm: Algorithm, layout: Layout | None = None) -> Cost:
     )
 
 
-def _travels(algorithm: Algorithm, count: int | float, layout: Layout | None, *, up: bool) -> int | float:
+def _travels(algorithm: Algorithm, count: int | float, up: bool, layout: Layout | None) -> int | float:
     """What so many vectors take on the wire, in multiples of the model."""
     layout = layout or (_SQUARE if algorithm.needs.model == "adapted" else None)
     try:
-        share = 1.0 if layout is None else mean_share(algorithm.personalization, layout, bool(up))
+        share = 1.0 if layout is None else mean_share(algorithm.personalization, layout, up)
     except ValueError:  # its parts are tensors by names that this layout lacks
         share = 1.0
     return count if share == 1 else count * share

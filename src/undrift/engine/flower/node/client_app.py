@@ -355,9 +355,8 @@ def serve(worker: Worker, order: Order, message: Message) -> Message:
         tensors, summary = found.flatten(part=part)
     else:
         tensors, summary = _train_alone(worker, broadcast, order, part)
-    path = _kept_model(worker, message)
-    holds = path is not None and order.short and keeps_models(method, layout, order.round)
-    holds = holds and path is not None and keep(path, broadcast.params)
+    path = _kept_model(worker, message) if order.short and keeps_models(method, layout, order.round) else None
+    holds = path is not None and keep(path, broadcast.params)
     return Message(Answer(order.round, summary, tensors, holds).content(order.version), reply_to=message)
 
 
@@ -382,12 +381,9 @@ def _read_broadcast(worker: Worker, order: Order, message: Message) -> Broadcast
         raise WireError("there is no array record named 'arrays'")
     tensors, part = decode(arrays), None
     if order.changed is not None:
-        part, path = (
-            find_part(algorithm.personalization, model.layout, order.round, up=False),
-            _kept_model(worker, message),
-        )
-        sent = tensors.get("params", model.w[:0])
-        tensors["params"] = patch(path or Path(), model.layout, order.changed, sent, order.digest)
+        part = find_part(algorithm.personalization, model.layout, order.round, up=False)
+        path, pieces = _kept_model(worker, message) or Path(), tensors.get("params", model.w[:0])
+        tensors["params"] = patch(path, model.layout, order.changed, pieces, order.digest)
     broadcast = wire.restore(Broadcast, algorithm, tensors, model.layout.size, part)
     if broadcast.round != order.round:
         raise WireError(f"the order is for round {order.round}, the model of round {broadcast.round}")

@@ -142,8 +142,8 @@ class Orders:
             changed = None if holdings is None else holdings.changed(node, round)
             form = None if changed is None else tuple(changed.tensors)
             if form not in forms:
-                whole = holdings is None or changed is None
-                forms[form] = encode(wire.flatten(broadcast) if whole else holdings.tensors(broadcast, changed))
+                cut = None if holdings is None or changed is None else holdings.tensors(broadcast, changed)
+                forms[form] = encode(wire.flatten(broadcast) if cut is None else cut)
             lacking = () if changed is None else changed
             given = (*common, self.versions.get(node, NEWEST), short, *lacking)
             order = Order(self.run, round, self.seed, method, count, clients, known, *given)
