@@ -62,11 +62,16 @@ def small_task(kind: str = "") -> TensorTask:
     return TensorTask(make, inputs, inputs[:, :3].argmax(dim=1), list(torch.arange(len(inputs)).split(12)))
 
 
+def task_of(method: str) -> TensorTask:
+    """The task with a model that fits a method."""
+    return small_task(parse(method.removeprefix("every-other:")).needs.model)
+
+
 def begin(folder: Path, method: str) -> None:
     """A run of ten short rounds, from its start."""
     every = 2 if method.startswith("every-other:") else 1
     start(
-        task=small_task(parse(method.removeprefix("every-other:")).needs.model),
+        task=task_of(method),
         folder=folder,
         method=method.removeprefix("every-other:"),
         rounds=ROUNDS,
@@ -110,7 +115,7 @@ def resumed(folder: Path, method: str, expected: object) -> dict[str, Any]:
     """Go on with a killed run, and compare."""
     began, clock = time.perf_counter(), time.time()
     begun = (folder / "config.toml").exists()
-    code = wait(forked(lambda: resume(folder, task=small_task()) if begun else begin(folder, method)))
+    code = wait(forked(lambda: resume(folder, task=task_of(method)) if begun else begin(folder, method)))
     seconds = time.perf_counter() - began
     if code:
         return {"code": code, "same": False, "recomputed": ROUNDS, "seconds": round(seconds, 2)}
