@@ -15,6 +15,8 @@ from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.model.pairs import Pair, find_pairs
 from undrift.core.records.types import Array
 
+_LEAST = 1e-30
+
 Ranks = tuple[int, ...]
 """A rank for each adapter."""
 
@@ -86,7 +88,7 @@ class LeadingRanks(Personalization[None, OwnRanks, None, None, Ranked]):
     def needs(self) -> Needs:
         """A model with adapters."""
         scaled = "with fixed_alpha a rank changes the rate of a factor, which only plain steps take as it is"
-        return Needs(model="adapted", plain_sgd=scaled if self.fixed_alpha else "")
+        return Needs(model="adapted", reads=("personalization",), plain_sgd=scaled if self.fixed_alpha else "")
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Directions remembered in rows that are cut off."""
@@ -122,9 +124,8 @@ class LeadingRanks(Personalization[None, OwnRanks, None, None, Ranked]):
             if self.lam:
                 (b, a), (gb, ga) = self._last(pair, tensors, rank), self._last(pair, gradients, rank)
                 nb, na = torch.linalg.vector_norm(b), torch.linalg.vector_norm(a)
-                if nb and na:
-                    gb.add_(b * (self.lam * na / nb))
-                    ga.add_(a * (self.lam * nb / na))
+                gb.add_(b * (self.lam * na / nb.clamp(min=_LEAST)))  # zero where a norm is, without waiting for it
+                ga.add_(a * (self.lam * nb / na.clamp(min=_LEAST)))
             elif self.fixed_alpha:
                 gradients[pair.zero].mul_((len(tensors[pair.a]) / rank) ** 2)
         return grad
