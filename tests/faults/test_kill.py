@@ -26,8 +26,14 @@ def check(found: list[dict[str, Any]], count: int) -> None:
 
 
 @pytest.mark.sweep(every=2)
-@pytest.mark.parametrize("method", ["fedavg", "scaffold", *ADAPTERS])
+@pytest.mark.parametrize("method", ["fedavg", "scaffold"])
 def test_killed_at_random_moments(method: str) -> None:
+    check(kills(method, "random:3"), 3)
+
+
+@pytest.mark.sweep(every=4)
+@pytest.mark.parametrize("method", ADAPTERS)
+def test_turns_of_factors_and_versions_of_a_base_survive_kills(method: str) -> None:
     check(kills(method, "random:3"), 3)
 
 
