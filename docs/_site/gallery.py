@@ -133,7 +133,7 @@ def _costs(one: Card) -> str:
     """The costs of a card in a line."""
     cost = one.cost
     gradients = f"{cost.gradients_per_step} gradient" + "s" * (cost.gradients_per_step != 1)
-    return f"↓ {cost.down} ↑ {cost.up} · {gradients} · {'stateless' if cost.stateless else 'stateful'}"
+    return f"↓ {cost.down:g} ↑ {cost.up:g} · {gradients} · {'stateless' if cost.stateless else 'stateful'}"
 
 
 def _table(found: tuple[Card, ...]) -> str:
@@ -142,7 +142,7 @@ def _table(found: tuple[Card, ...]) -> str:
     for one in found:
         slots = ", ".join(one.slots) or "none: it is the default"
         kind = "stateless" if one.cost.stateless else "stateful"
-        numbers = f"{one.cost.down} | {one.cost.up} | {one.cost.gradients_per_step}"
+        numbers = f"{one.cost.down:g} | {one.cost.up:g} | {one.cost.gradients_per_step}"
         rows.append(f"| [{one.name}]({one.name}.md) | {slots} | {numbers} | {kind} |")
     return "\n".join(rows)
 

@@ -9,16 +9,18 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from oracle.adapters import METHODS, Oracle, fedex_lora, run
+from oracle.adapters import METHODS, Oracle, fedex_lora, flexlora_of_ranks, hetlora, run
 from undrift import Local, Simulation
 from undrift.algorithms import make
 from undrift.compose.grammar import parse
-from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm, cost, vectors_sent
+from undrift.core.method.part_vector import travelling
 from undrift.core.model.flat_model import Layout, bind
 from undrift.core.model.pairs import find_pairs, mask_of
 from undrift.core.records.types import ServerState
 from undrift.lens import client_vectors, product_errors
 from undrift.models import AdaptedLinear, open_base
+from undrift.planning.round_cost import method_size
 
 SCALE = 1.5
 SIZES = (5, 9, 3)
@@ -35,11 +37,11 @@ OPEN = ("fedex-lora", "flora")
 
 
 class Net(nn.Module):
-    """A layer of 4 inputs and 6 outputs with an adapter of rank 2, and a head."""
+    """A layer of 4 inputs and 6 outputs with an adapter, and a head."""
 
-    def __init__(self, base: bool) -> None:
+    def __init__(self, base: bool, rank: int = 2) -> None:
         super().__init__()
-        self.layer = AdaptedLinear(nn.Linear(4, 6), 2, 2 * SCALE)
+        self.layer = AdaptedLinear(nn.Linear(4, 6), rank, rank * SCALE)
         self.head = nn.Linear(6, 3)
         if base:
             open_base(self)
@@ -56,6 +58,7 @@ class Task:
     base: bool = False
     sizes: tuple[int, ...] = SIZES
     same: bool = False
+    rank: int = 2
 
     @property
     def population(self) -> int:
@@ -64,7 +67,7 @@ class Task:
     def model(self) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(1)
-            return Net(self.base).double()
+            return Net(self.base, self.rank).double()
 
     def data(self, client: int) -> tuple[Tensor, Tensor]:
         draw = Generator().manual_seed(0 if self.same else client)
@@ -99,9 +102,10 @@ def named(task: Task, v: Tensor) -> dict[str, Tensor]:
     return {NAMES[name]: x for name, x in found.items()}
 
 
-def oracle(task: Task, local: Local = LOCAL) -> Oracle:
+def oracle(task: Task, local: Local = LOCAL, ranks: tuple[int, ...] = ()) -> Oracle:
     start = {NAMES[name]: p.detach().clone() for name, p in task.model().named_parameters()}
-    return Oracle(start, SCALE, [task.data(i) for i in range(task.population)], local.lr, int(local.epochs))
+    data = [task.data(i) for i in range(task.population)]
+    return Oracle(start, SCALE, data, local.lr, int(local.epochs), ranks=list(ranks))
 
 
 @pytest.mark.quick
@@ -396,3 +400,119 @@ def test_folding_reports_the_same_error() -> None:
     (found,) = product_errors(layout, state.params, moves, SIZES)
     _, record = simulation.round(state)
     assert record.reports["personalization.product_error"] == pytest.approx(found.relative)
+
+
+SENT = {  # what a client receives and uploads of q = r (d_in + d_out) in two rounds, from the first on
+    "fedavg": (("q", "q"), ("q", "q")),
+    "ffa-lora": (("b", "b"), ("b", "b")),
+    "rolora": (("b", "b"), ("b", "a")),
+    "fedsvd": (("q", "q"), ("b", "b")),
+    "fedsa-lora(head=False)": (("a", "a"), ("a", "a")),
+    "fedrot-lora": (("q", "q"), ("q", "q")),
+    "lora-fair": (("q", "q"), ("q", "q")),
+    "flexlora": (("q", "q"), ("q", "q")),
+    "ffa-lora + scaffold": (("b", "b"), ("b", "b")),
+}
+
+
+@pytest.mark.parametrize("text", SENT)
+def test_numbers_sent_are_those_of_the_formulas(text: str) -> None:
+    """r = 2, d_in = 4 and d_out = 6; a head of 21 travels beside the adapter."""
+    algorithm, layout = parse(text), bind(Task().model()).layout
+    lengths = {"a": 8, "b": 12, "q": 20}
+    for up, factors in zip((False, True), SENT[text], strict=True):
+        for round, factor in enumerate(factors):
+            assert travelling(algorithm.personalization, layout, round, up) == lengths[factor] + 21, (up, round)
+    found, counts = cost(algorithm, layout), vectors_sent(algorithm)
+    for got, vectors, factors in zip((found.down, found.up), counts, SENT[text], strict=True):
+        assert got == pytest.approx(vectors * sum(lengths[x] + 21 for x in factors) / 2 / layout.size)
+    square = {"a": 0.5, "b": 0.5, "q": 1.0}
+    short = cost(algorithm)
+    assert (short.down, short.up) == tuple(
+        count * sum(square[x] for x in factors) / 2 for count, factors in zip(counts, SENT[text], strict=True)
+    )
+    size = method_size(algorithm, layout=layout)
+    assert (size.down * size.received, size.sent) == pytest.approx((found.down, found.up))
+
+
+# Ranks of clients
+
+RANKS = replace(LOCAL, rank=(4, 1, 2))
+MIXED = Task(rank=4)
+
+
+def assert_model(task: Task, state: ServerState, expected: Oracle) -> None:
+    for key, x in named(task, state.params).items():
+        torch.testing.assert_close(x, expected.model[key], rtol=1e-10, atol=1e-12, msg=key)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.5])
+def test_hetlora_of_several_ranks_equals_its_oracle(lam: float) -> None:
+    algorithm, expected = make("hetlora", lam=lam, gamma=0.7), oracle(MIXED, RANKS, (4, 1, 2))
+    simulation, state = simulate(algorithm, MIXED, 5, RANKS)
+    for _ in range(5):
+        hetlora(expected, lam, 0.7)
+    assert_model(MIXED, state, expected)
+    if not lam:
+        assert algorithm.stateless and expected.ranks == [4, 1, 2]
+        return
+    kept = [simulation.worker.store.load(client, 4).parts["personalization"].ranks.tolist() for client in range(3)]
+    assert kept == [[rank] for rank in expected.ranks]
+    assert expected.ranks < [4, 1, 2] and all(map(int.__le__, expected.ranks, (4, 1, 2)))
+
+
+def test_hetlora_of_equal_clients_is_fedavg_with_equal_weights() -> None:
+    """One rank, products of one norm, no term."""
+    task = Task(sizes=(5, 5), same=True)
+    got, plain = (simulate(x, task, 3)[1].params for x in (make("hetlora", lam=0.0), parse("fedavg + uniform")))
+    torch.testing.assert_close(got, plain, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_flexlora_of_several_ranks_equals_its_oracle(fixed: bool) -> None:
+    """With a fixed alpha every client's product has a scale of its own, and leaving it out is off by up to 4."""
+    algorithm = parse(f"flexlora + leading-ranks(fixed_alpha={fixed})")
+    _, state = simulate(algorithm, MIXED, 3, RANKS)
+    expected = oracle(MIXED, RANKS, (4, 1, 2))
+    for _ in range(3):
+        flexlora_of_ranks(expected)
+    if fixed:
+        return assert_model(MIXED, state, expected)
+    assert not torch.allclose(named(MIXED, state.params)["B"], expected.model["B"], rtol=1e-3)
+    return None
+
+
+def test_ranks_of_clients_cut_the_model_and_nothing_else() -> None:
+    """A client of rank 1 moves one row and one column; without ranks, or with the model's, nothing is cut."""
+    algorithm = parse("flexlora + leading-ranks")
+    simulation, state = simulate(algorithm, MIXED, 1, RANKS)
+    moves = client_vectors(simulation, state, range(3), "update")
+    layout = bind(MIXED.model()).layout
+    (pair,) = find_pairs(layout)
+    for client, rank in enumerate((4, 1, 2)):
+        b, a = pair.factors(layout.split(state.params + moves[client]))
+        assert torch.linalg.matrix_rank(b @ a) <= rank and not b[:, rank:].any() and not a[rank:].any()
+    plain = simulate(make("flexlora"), MIXED, 2)[1].params
+    for local in (LOCAL, replace(LOCAL, rank=4), replace(LOCAL, rank=9)):
+        assert torch.equal(simulate(algorithm, MIXED, 2, local)[1].params, plain)
+
+
+def test_what_ranks_cannot_do_is_refused() -> None:
+    with pytest.raises(TypeError, match="cuts the factors to each client's rank, and drift=Scaffold remembers"):
+        parse("hetlora + scaffold")
+    with pytest.raises(TypeError, match="with fixed_alpha a rank changes the rate of a factor"):
+        parse("flexlora + leading-ranks(fixed_alpha=True) + local-adam")
+    with pytest.raises(Exception, match=r"Local.rank must give every client a whole number of 1 or more, got 0"):
+        simulate(make("hetlora"), MIXED, 1, replace(LOCAL, rank=(0, 1, 2)))
+    with pytest.raises(ValueError, match="must be a whole number"):
+        Local(rank=(1.5, 2))
+
+
+@pytest.mark.quick
+def test_public_attributes_are_read_only() -> None:
+    local = Local(rank="uniform(2, 8, once=True)", speed=(1, 2), deadline=3.0)
+    found = local.attributes(1, 5, 0)
+    assert found == local.attributes(1, 9, 0) and found["speed"] == 2 and 2 <= found["rank"] <= 8
+    with pytest.raises(TypeError):
+        found["rank"] = 3  # type: ignore[index]
+    assert Local().attributes(0, 0, 0) == {}

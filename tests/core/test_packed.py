@@ -43,16 +43,16 @@ def test_plain_sums_travel_too() -> None:
     there, here, whole = NamedSums(), NamedSums(), NamedSums()
     for weight in (3.0, 0.1, 7.5, 1.0, 2.0):
         there.add("delta", torch.tensor([0.3, -1e-9, 12.5]), weight)
-    here.restore(there.flatten(packed=False), ["delta"], packed=False)
+    here.restore(there.flatten(packed=False), {"delta": 3}, packed=False)
     assert here.sums["delta"].sound(LIMIT) and torch.equal(here.value("delta"), there.value("delta"))
     whole.merge(here)
     packed = NamedSums()
-    packed.restore(there.flatten(), ["delta"])
+    packed.restore(there.flatten(), {"delta": 3})
     assert torch.equal(whole.flatten()["delta/sum"], packed.flatten()["delta/sum"])
     with pytest.raises(KeyError):
-        here.restore(there.flatten(), ["delta"], packed=False)
+        here.restore(there.flatten(), {"delta": 3}, packed=False)
     with pytest.raises(KeyError):
-        here.restore(there.flatten(packed=False), ["delta"])
+        here.restore(there.flatten(packed=False), {"delta": 3})
 
 
 @pytest.mark.parametrize("weight", [1.0, 600.0, 0.1])
@@ -137,12 +137,12 @@ def test_sums_from_the_wire_go_on() -> None:
     for part in (x, y, z):
         whole.add("a", part, 37.0)
     here.add("a", x, 37.0)
-    there.restore(here.flatten(), ["a"])
+    there.restore(here.flatten(), {"a": BLOCK + 9})
     there.add("a", y, 37.0)
     last = NamedSums()
     last.add("a", z, 37.0)
     again = NamedSums()
-    again.restore(there.flatten(), ["a"])
+    again.restore(there.flatten(), {"a": BLOCK + 9})
     assert torch.equal(again.flatten()["a/sum"], there.flatten()["a/sum"])  # packed sums are sent on as they are
     last.merge(again)
     assert torch.equal(last.value("a"), whole.value("a")) and last.number("b") == 0.0
@@ -194,6 +194,6 @@ def test_the_norm_is_that_of_the_sum_and_the_same_for_both_forms(size: int) -> N
     sums, packed = NamedSums(), NamedSums()
     for weight in (3.0, 0.25):
         sums.add("v", x, weight)
-    packed.restore(sums.flatten(), ["v"])
+    packed.restore(sums.flatten(), {"v": size})
     assert isinstance(packed.sums["v"], PackedSum) and packed.norm("v") == sums.norm("v")
     assert sums.norm("v") == pytest.approx(float(torch.linalg.vector_norm(sums.value("v"))), rel=1e-14)

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,8 @@ import torch
 from torch import nn
 
 from faults.points import EIGHT, POINTS, arm
-from undrift import Local, TensorTask
+from undrift import Local, TensorTask, parse
+from undrift.models import AdaptedLinear, open_base
 from undrift.runs import resume, start
 from undrift.runs.folder.files import read_summary
 from undrift.runs.folder.verify import verify
@@ -45,17 +47,31 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
 
 
-def small_task() -> TensorTask:
-    """Six clients with twelve points each."""
+def adapted(base: bool) -> nn.Module:
+    """The same with an adapter on a frozen layer, whose weight may be part of the model."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        model = nn.Sequential(AdaptedLinear(nn.Linear(6, 8), 2, 4.0), nn.ReLU(), nn.Linear(8, 3))
+    return open_base(model) if base else model
+
+
+def small_task(kind: str = "") -> TensorTask:
+    """Six clients with twelve points each, and a model of the kind that a method needs."""
     inputs = torch.randn(CLIENTS * 12, 6, generator=torch.Generator().manual_seed(0))
-    return TensorTask(network, inputs, inputs[:, :3].argmax(dim=1), list(torch.arange(len(inputs)).split(12)))
+    make = partial(adapted, kind == "foldable") if kind else network
+    return TensorTask(make, inputs, inputs[:, :3].argmax(dim=1), list(torch.arange(len(inputs)).split(12)))
+
+
+def task_of(method: str) -> TensorTask:
+    """The task with a model that fits a method."""
+    return small_task(parse(method.removeprefix("every-other:")).needs.model)
 
 
 def begin(folder: Path, method: str) -> None:
     """A run of ten short rounds, from its start."""
     every = 2 if method.startswith("every-other:") else 1
     start(
-        task=small_task(),
+        task=task_of(method),
         folder=folder,
         method=method.removeprefix("every-other:"),
         rounds=ROUNDS,
@@ -99,7 +115,7 @@ def resumed(folder: Path, method: str, expected: object) -> dict[str, Any]:
     """Go on with a killed run, and compare."""
     began, clock = time.perf_counter(), time.time()
     begun = (folder / "config.toml").exists()
-    code = wait(forked(lambda: resume(folder, task=small_task()) if begun else begin(folder, method)))
+    code = wait(forked(lambda: resume(folder, task=task_of(method)) if begun else begin(folder, method)))
     seconds = time.perf_counter() - began
     if code:
         return {"code": code, "same": False, "recomputed": ROUNDS, "seconds": round(seconds, 2)}

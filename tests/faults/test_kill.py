@@ -10,7 +10,8 @@ from faults.points import EIGHT, POINTS
 from support.processes import run_module
 
 STATEFUL = ["fedavg", "fedavgm", "scaffold", "feddyn", "fedsmoo"]
-OTHERS = ["fedfft-d", "mofedsam", "every-other:feddyn"]
+ADAPTERS = ["rolora", "fedex-lora(scale=2.0)"]
+OTHERS = ["fedfft-d", "mofedsam", "every-other:feddyn", *ADAPTERS]
 
 
 def kills(method: str, how: str, seconds: float = 500) -> list[dict[str, Any]]:
@@ -27,6 +28,12 @@ def check(found: list[dict[str, Any]], count: int) -> None:
 @pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("method", ["fedavg", "scaffold"])
 def test_killed_at_random_moments(method: str) -> None:
+    check(kills(method, "random:3"), 3)
+
+
+@pytest.mark.sweep(every=4)
+@pytest.mark.parametrize("method", ADAPTERS)
+def test_turns_of_factors_and_versions_of_a_base_survive_kills(method: str) -> None:
     check(kills(method, "random:3"), 3)
 
 

@@ -34,22 +34,31 @@ class Oracle:
     steps: int
     round: int = 0
     kept: dict[int, Tensors] = field(default_factory=dict)
+    ranks: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         counts = torch.tensor([float(len(y)) for _, y in self.data], dtype=torch.float64)
         self.shares = (counts / counts.sum()).tolist()
+        self.ranks = self.ranks or [len(self.model["A"])] * len(self.data)
 
     def scores(self, model: Tensors, x: Tensor) -> Tensor:
         weight = model["W"] + self.scale * model["B"] @ model["A"]
         return torch.relu(x @ weight.T + model["b"]) @ model["head"].T + model["bias"]
 
-    def descend(self, start: Tensors, client: int, trained: tuple[str, ...]) -> Tensors:
-        """Local steps on some of the tensors."""
+    def descend(
+        self,
+        start: Tensors,
+        client: int,
+        trained: tuple[str, ...],
+        term: Callable[[Tensor, Tensor], Tensor] | None = None,
+    ) -> Tensors:
+        """Local steps on some of the tensors, with a term of B and A in the loss."""
         model = {name: x.clone() for name, x in start.items()}
         (x, y), move = self.data[client], Settings(self.lr).mover()
         for _ in range(self.steps):
             leaves = {name: model[name].clone().requires_grad_() for name in trained}
             loss = cross_entropy(self.scores(model | leaves, x), y)
+            loss = loss if term is None else loss + term(leaves["B"], leaves["A"])
             slopes = dict(zip(trained, torch.autograd.grad(loss, list(leaves.values())), strict=True))
             model |= move(self.lr, {name: model[name] for name in trained}, slopes)
         return model
@@ -136,6 +145,56 @@ def flexlora(run: Oracle) -> None:
     run.model["B"], run.model["A"] = decomposed(run.mean_product(models), len(run.model["A"]))
 
 
+def cut(run: Oracle, client: int) -> Tensors:
+    """The global model with the leading rows and columns of the factors, as many as the client's rank."""
+    rank = run.ranks[client]
+    return run.model | {"A": run.model["A"][:rank], "B": run.model["B"][:, :rank]}
+
+
+def padded(run: Oracle, model: Tensors) -> Tensors:
+    """Factors of any rank with zeros up to the global one."""
+    b, a = torch.zeros_like(run.model["B"]), torch.zeros_like(run.model["A"])
+    rank = len(model["A"])
+    b[:, :rank], a[:rank] = model["B"], model["A"]
+    return model | {"A": a, "B": b}
+
+
+def hetlora(run: Oracle, lam: float = 0.001, gamma: float = 0.99) -> None:
+    models, sizes = [], []
+    for client in range(len(run.data)):
+        start, rank = cut(run, client), run.ranks[client]
+        k = int(gamma * rank)
+
+        def term(b: Tensor, a: Tensor, k: int = k) -> Tensor:
+            norms = b[:, k:].square().sum(), a[k:].square().sum()
+            return lam * norms[0].sqrt() * norms[1].sqrt() if all(norms) else torch.zeros(())
+
+        model = run.descend(start, client, ("A", "B", "head", "bias"), term)
+        before, after = (float(x["B"][:, k:].norm() * x["A"][k:].norm()) for x in (start, model))
+        if lam and after < before:
+            run.ranks[client] = max(1, k)
+        models.append(padded(run, model))
+        sizes.append(float((model["B"] @ model["A"]).norm()))
+    run.shares = [size / sum(sizes) for size in sizes]
+    run.average(models)
+
+
+def flexlora_of_ranks(run: Oracle) -> None:
+    """Every client has the scale alpha / r_i, and its factors have the product that the server's have at alpha / r."""
+    models, scale, full = [], run.scale, len(run.model["A"])
+    product = torch.zeros_like(run.model["W"])
+    for client in range(len(run.data)):
+        start = cut(run, client)
+        run.scale = scale * full / run.ranks[client]
+        start["B"] = start["B"] * scale / run.scale
+        models.append(run.descend(start, client, ("A", "B", "head", "bias")))
+        product += run.shares[client] * run.scale * models[-1]["B"] @ models[-1]["A"]
+    run.scale = scale
+    factors = decomposed(product / scale, full)
+    run.average([padded(run, model) for model in models])
+    run.model["B"], run.model["A"] = factors
+
+
 def lora_fair(run: Oracle, lam: float = 0.01) -> None:
     models = run.all_trained("A", "B")
     run.average(models)
@@ -170,6 +229,7 @@ METHODS: dict[str, Callable[[Oracle], None]] = {
     "fedex-lora": fedex_lora,
     "flora": flora,
     "flexlora": flexlora,
+    "hetlora": hetlora,
     "lora-fair": lora_fair,
     "fedsa-lora": fedsa_lora,
 }

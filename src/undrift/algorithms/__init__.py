@@ -90,6 +90,7 @@ from undrift.algorithms.flexlora import flexlora as flexlora
 from undrift.algorithms.flora import flora as flora
 from undrift.algorithms.geometric_median import geometric_median as geometric_median
 from undrift.algorithms.gradfilter_feddyn import gradfilter_feddyn as gradfilter_feddyn
+from undrift.algorithms.hetlora import hetlora as hetlora
 from undrift.algorithms.krum import krum as krum
 from undrift.algorithms.lora_fair import lora_fair as lora_fair
 from undrift.algorithms.median import median as median
@@ -198,6 +199,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedex-lora": fedex_lora,
     "flora": flora,
     "flexlora": flexlora,
+    "hetlora": hetlora,
     "lora-fair": lora_fair,
     "fedavg-ft": fedavg_ft,
     "fedper": fedper,

@@ -28,7 +28,8 @@ def flexlora() -> Algorithm:
         NeurIPS 2024.
 
     Note:
-        All clients have one rank and one scale; the paper's have several. Signs are fixed: in every column of U the
-        largest entry is positive. The decomposition is that of a matrix as small as the sum of the ranks.
+        All clients have one rank and one scale; the paper's have several, as in `flexlora + leading-ranks`. Signs are
+        fixed: in every column of U the largest entry is positive. The decomposition is that of a matrix as small as the
+        sum of the ranks.
     """
     return Algorithm(aggregation=LargestSingular())

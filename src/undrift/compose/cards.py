@@ -23,7 +23,7 @@ from undrift.compose.symbols import explain_symbols
 from undrift.compose.terms import read_composition
 from undrift.core.local.presets import PAPERS, MethodPreset
 from undrift.core.method.aggregation import Robust
-from undrift.core.method.algorithm import Algorithm, Cost, cost
+from undrift.core.method.algorithm import Algorithm, Cost, cost, vectors_sent
 from undrift.privacy.statement import why_not_private
 from undrift.util.display.tables import markdown as markdown_table
 from undrift.util.naming.names import suggest
@@ -149,6 +149,11 @@ def _composition(name: str) -> bool:
     return "+" in name or "(" in name or (":" in name and bool(read_composition(name)[0].slot))
 
 
+def _method(name: str) -> Algorithm:
+    """The method of a card."""
+    return parse(name) if _composition(name) else make(name)
+
+
 def _composed_card(name: str) -> Card:
     """The card of a composition: its equations are those of its blocks, in the order of a round."""
     algorithm = parse(name)
@@ -174,7 +179,10 @@ def markdown(card: Card) -> str:
     if card.slots:
         filled = [(slot, f"`{block}`") for slot, block in card.slots.items()]
         parts += ["## Blocks", markdown_table(("slot", "block"), filled)]
-    parts += ["## Cost", "In multiples of the model; state and traffic of a client and a round.", _cost(card.cost)]
+    adapter = vectors_sent(_method(card.name)) != (card.cost.down, card.cost.up)
+    unit = "In multiples of the model; state and traffic of a client and a round."
+    unit += " Traffic is that of the adapter of a square layer." if adapter else ""
+    parts += ["## Cost", unit, _cost(card.cost)]
     if card.limits:
         parts += ["## Limiting cases", "\n".join(f"- {limit}" for limit in card.limits)]
     parts += ["## Differences", card.differences] if card.differences else []
@@ -288,7 +296,7 @@ def _entries(lines: list[str]) -> tuple[str, ...]:
 def _run(card: Card) -> str:
     """The commands that run it: by name, and as a composition of its blocks; with proxy data if it needs them."""
     quoted = _composition(card.name)
-    flags = " --set proxy=200" if (parse if quoted else make)(card.name).needs.proxy else ""
+    flags = " --set proxy=200" if _method(card.name).needs.proxy else ""
     lines = [f'undrift run "{card.name}"{flags}' if quoted else f"undrift run {card.name}{flags}"]
     if ("+" in card.composition or ":" in card.composition) and card.composition != card.name:
         lines.append(f'undrift run "{card.composition}"{flags}')
@@ -328,7 +336,7 @@ def _code(texts: Sequence[str]) -> str:
 def _cost(cost: Cost) -> str:
     """The table of costs."""
     headings = ("down", "up", "client state", "server state", "gradients per step", "clients", "server needs")
-    numbers = (cost.down, cost.up, cost.kept, cost.server_state, cost.gradients_per_step)
+    numbers = (f"{cost.down:g}", f"{cost.up:g}", cost.kept, cost.server_state, cost.gradients_per_step)
     kinds = ("stateless" if cost.stateless else "stateful", "every upload" if cost.gathers else "a sum")
     table = markdown_table(headings, [(*map(str, numbers), *kinds)])
     if not cost.candidates:

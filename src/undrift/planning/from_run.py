@@ -28,19 +28,20 @@ def job_size(job: Job, **known: Any) -> tuple[RoundSize, MethodSize]:
     """
     task, local = job.task, job.local
     counted = range(min(task.population, _LOOK))
+    layout = layout_of(task.model())
     counts = [count for client in counted if (count := task.examples(client))] or [1]
     steps = fmean(local.step_count(count, 0, 0, job.seed) for count in counts)
     each = fmean(-(-count // local.batch_size) for count in counts)
     size = RoundSize(
         clients=task.population,
-        parameters=layout_of(task.model()).size,
+        parameters=layout.size,
         examples=fmean(counts),
         epochs=max(steps, 1e-9) / each,
         batch=local.batch_size,
         local_steps=max(steps, 1.0),
         **known,
     )
-    return size, method_size(job.algorithm, local)
+    return size, method_size(job.algorithm, local, layout=layout)
 
 
 def measure_step(job: Job, size: RoundSize, method: MethodSize, constants: Constants = DEFAULTS) -> RoundSize:

@@ -7,7 +7,8 @@ from typing import Literal
 
 import torch
 
-from undrift.core.method.algorithm import Algorithm, cost
+from undrift.core.method.algorithm import Algorithm, cost, vectors_sent
+from undrift.core.model.flat_model import Layout
 from undrift.core.records.types import Local
 from undrift.core.server.total import Total
 from undrift.planning.machine import DEFAULTS, Constants, EngineConstants
@@ -97,6 +98,8 @@ class MethodSize:
         down: vectors that a client receives.
         up: vectors that a client uploads.
         short: what a displacement takes on the wire as a share of the model; below 1 the method compresses it.
+        received: the share of a vector that a client receives; it has the rest. Nodes on Flower receive as much.
+        uploaded: the share of a vector that a client uploads.
         client_state: vectors that a client keeps.
         server_state: vectors that the server keeps, the model included.
         gradients: gradients per local step.
@@ -115,11 +118,13 @@ class MethodSize:
     gathers: bool = False
     remembers: bool = False
     short: float = 1.0
+    received: float = 1.0
+    uploaded: float = 1.0
 
     @property
     def sent(self) -> float:
         """Models that a client's upload takes on the wire."""
-        return self.up - 1 + self.short
+        return (self.up - 1 + self.short) * self.uploaded
 
     @property
     def packed(self) -> float:
@@ -127,21 +132,25 @@ class MethodSize:
         return (_DELTA + (self.sums - 1) * _OTHER) if self.sums else 0.0
 
 
-def method_size(algorithm: Algorithm, local: Local | None = None, name: str = "") -> MethodSize:
+def method_size(
+    algorithm: Algorithm, local: Local | None = None, name: str = "", layout: Layout | None = None
+) -> MethodSize:
     """What a method costs, from its blocks' declarations.
 
     Args:
         algorithm: the method.
         local: the settings of local training: weight decay adds sums to methods that use slopes.
         name: what to call it; empty is its text.
+        layout: of the model: see `cost`.
     """
-    declared, local = cost(algorithm), local or Local()
+    declared, local = cost(algorithm, layout), local or Local()
+    down, up = vectors_sent(algorithm)
     length = 1 << 20  # longer than any array that a block declares
     sizes = Total(algorithm, local, 0).expected(torch.empty(length, device="meta"), torch.empty(0))
     return MethodSize(
         name or str(algorithm),
-        declared.down,
-        round(declared.up - algorithm.release.traffic) + 1,
+        down,
+        round(up - algorithm.release.traffic) + 1,
         declared.client_state,
         declared.server_state,
         declared.gradients_per_step,
@@ -149,6 +158,8 @@ def method_size(algorithm: Algorithm, local: Local | None = None, name: str = ""
         declared.gathers,
         algorithm.keeps_buffers(local) or not declared.stateless,
         algorithm.release.traffic,
+        declared.down / down,
+        declared.up / up,
     )
 
 
@@ -265,15 +276,16 @@ class CostModel:
         """Bytes that leave and reach the server, and what the round's clients would receive and upload one by one."""
         size, method, model = self.size, self.method, _FLOAT * self.size.parameters
         uploads = size.cohort * model * method.sent
-        reply = size.chunks * size.parameters * method.packed
+        cut = (method.received, method.uploaded) if size.engine == "flower" else (1.0, 1.0)
+        reply = size.chunks * size.parameters * method.packed * cut[1]
         inward = (uploads if method.gathers and size.chunks else 0.0) + reply
         if size.engine == "flower" and size.chunks == size.cohort and method.short < 1:
             inward = uploads  # a node with one client sends its compressed upload, others a sum
         readers = 0 if size.engine == "local" else min(size.workers, size.cohort)
         return {
-            "out": float(readers * model * method.down),
+            "out": float(readers * model * method.down * cut[0]),
             "in": float(inward),
-            "clients": float(size.cohort * model * method.down + uploads),
+            "clients": float(size.cohort * model * method.down * method.received + uploads),
         }
 
     def disk(self) -> dict[str, float]:

@@ -14,6 +14,7 @@ from undrift.blocks.aggregation.last_loss import ByLastLoss, LastLossComplement
 from undrift.blocks.aggregation.loss import ByLoss, LossComplement
 from undrift.blocks.aggregation.median import CoordinateMedian, TrimmedMean
 from undrift.blocks.aggregation.normalized import Normalized
+from undrift.blocks.aggregation.product_norm import ByProductNorm
 from undrift.blocks.aggregation.products import CorrectedFactor, LargestSingular
 from undrift.blocks.aggregation.proxy import ByProxy
 from undrift.blocks.aggregation.score import ByScore, Dampened
@@ -29,6 +30,7 @@ __all__ = [
     "ByFisher",
     "ByLastLoss",
     "ByLoss",
+    "ByProductNorm",
     "ByProxy",
     "ByScore",
     "CombinedHeads",

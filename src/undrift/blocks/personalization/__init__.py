@@ -11,6 +11,7 @@ from undrift.blocks.personalization.latest import Latest
 from undrift.blocks.personalization.mixture import Mixture
 from undrift.blocks.personalization.norms import PrivateNorms
 from undrift.blocks.personalization.private import Private
+from undrift.blocks.personalization.ranks import LeadingRanks
 from undrift.blocks.personalization.relaxed import RelaxedStart
 from undrift.blocks.personalization.tuned import FrozenPart, Tuned
 
@@ -24,6 +25,7 @@ __all__ = [
     "FrozenPart",
     "HeadFirst",
     "Latest",
+    "LeadingRanks",
     "Mixture",
     "OneFactor",
     "Private",

@@ -42,7 +42,7 @@ def overlaps(others: Mapping[str, object], why: str) -> str:
 def needs_both_factors(others: Mapping[str, object]) -> str:
     """Why a block that computes with both factors of an adapter cannot have its personalization; "" if it can."""
     own = others["personalization"]
-    if isinstance(own, Personalization) and own.needs.model:
+    if isinstance(own, Personalization) and own.needs.model and not getattr(own, "keeps_products", False):
         return f"computes with both factors of every client, and personalization={own!r} treats them apart; drop one"
     return ""
 
@@ -101,8 +101,10 @@ class OneFactor(Personalization):
         return self.moving(step.layout, step.round)
 
     def travels(self, layout: Layout, round: int, *, up: bool) -> Tensor | None:
-        """The factor of the round; a decomposition changes both, which are then received."""
-        return None if self.refactor and not up else self.moving(layout, round)
+        """Uploads have the factor of the round, a client receives that of the round before, or both if both change."""
+        if up:
+            return self.moving(layout, round)
+        return None if self.refactor else self.moving(layout, round - 1 if round else round)
 
     def receive(self, delta: Vector, up: None, view: ServerView[None]) -> tuple[Vector, None]:
         """Nothing moves the frozen factor, then perhaps a decomposition."""

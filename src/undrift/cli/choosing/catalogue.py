@@ -165,6 +165,6 @@ def _sentence(own: dict[str, Any]) -> list[str]:
 def _cost_cells(own: dict[str, Any]) -> list[str]:
     """The costs of a method and its blocks."""
     cost = own["cost"]
-    numbers = (cost["down"], cost["up"], own["kept"], cost["server_state"], cost["gradients_per_step"])
+    numbers = (f"{cost['down']:g}", f"{cost['up']:g}", own["kept"], cost["server_state"], cost["gradients_per_step"])
     blocks = ", ".join(block.partition("(")[0] for block in cost["slots"].values()) or "-"
     return [*map(str, numbers), "sums" if cost["plain_sum"] else "gathers", blocks]

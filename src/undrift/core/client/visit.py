@@ -1,6 +1,6 @@
 """A client's visit: every block begins, the loop runs, every block finishes, and an upload comes of it."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -40,6 +40,7 @@ def train(
     random: Callable[[str], Generator],
     epoch: Callable[[Generator], Iterator[Any]] | None = None,
     label_counts: Callable[[], Tensor | None] | None = None,
+    attributes: Mapping[str, float] | None = None,
     out: Vector | None = None,
     reported: dict[str, float] | None = None,
 ) -> tuple[Upload, ClientState]:
@@ -59,6 +60,7 @@ def train(
         random: gives the client's generator for a purpose.
         epoch: makes one more epoch of the client's batches, for blocks that read the data themselves.
         label_counts: counts the client's examples of each class; None leaves it to the batches.
+        attributes: what is public of the client.
         out: where to write the displacement, for those who do not keep it; None makes a new vector.
         reported: where to write what the blocks report, as "slot.name"; None collects nothing.
     """
@@ -78,6 +80,7 @@ def train(
         "_epoch": None if local.example_clip else epoch,
         "_states": states,
         "_label_counts": label_counts,
+        "attributes": attributes or {},
     }
 
     def share(v: Vector) -> Vector:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from math import inf
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SkipValidation
@@ -14,7 +15,7 @@ from undrift.core.local.schedule import Schedule
 from undrift.core.model.precision import Precision
 from undrift.util.naming.binding import check_fields
 
-AMOUNTS = {"epochs": 10_000, "steps": 1_000_000, "speed": 1e9}
+AMOUNTS = {"epochs": 10_000, "steps": 1_000_000, "speed": 1e9, "rank": 1_000_000}
 """The settings that may differ between clients and rounds, and the largest number of each."""
 
 Positive = Annotated[float, Field(gt=0, le=1e6, strict=True)]
@@ -50,6 +51,8 @@ class Local:
         example_clip: largest norm of the gradient of one example, of which a step takes the mean; None takes the
             gradient of the batch. With noise, this protects single examples: see `undrift.privacy`.
         example_noise: the standard deviation of the noise on the sum of these gradients, in units of that norm.
+        rank: the rank of a client's adapters, for methods that have several, such as hetlora; an amount. None is the
+            model's.
     """
 
     lr: Positive = 0.1
@@ -69,12 +72,13 @@ class Local:
     together: Annotated[int, Field(ge=1, le=4096, strict=True)] = 1
     example_clip: Positive | None = None
     example_noise: Annotated[float, Field(ge=0, le=1e6, strict=True)] = 0.0
+    rank: WorkAmount | None = None
 
     @check_fields
     def __post_init__(self) -> None:
         for name, most in AMOUNTS.items():
             if (value := getattr(self, name)) is not None or name == "epochs":
-                found = normalize_amount(f"Local: {name}", value, whole=name == "steps", most=float(most))
+                found = normalize_amount(f"Local: {name}", value, whole=name in ("steps", "rank"), most=float(most))
                 object.__setattr__(self, name, found)
         if (self.deadline is None) != (self.speed is None):
             raise ValueError(
@@ -190,6 +194,22 @@ class Local:
             reached = self.deadline * amount("speed", self.speed, seed, client, round)
             steps = min(steps, int(reached + 1e-9))
         return steps if any(self.factor(step, steps) for step in range(steps)) else 0
+
+    def attributes(self, client: int, round: int, seed: int) -> Mapping[str, float]:
+        """What is public of a client in a round, as far as these settings have it: "rank" and "speed".
+
+        Args:
+            client: its number.
+            round: the round.
+            seed: the run's seed.
+
+        Example:
+            >>> dict(Local(rank=(8, 4)).attributes(client=1, round=0, seed=0))
+            {'rank': 4}
+        """
+        given = {name: getattr(self, name) for name in ("rank", "speed")}
+        known = {name: amount(name, x, seed, client, round) for name, x in given.items() if x is not None}
+        return MappingProxyType(known)
 
     def whole(self, epochs: int) -> "Local":
         """The same settings with so many whole epochs for every client and no deadline."""

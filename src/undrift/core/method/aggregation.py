@@ -65,13 +65,15 @@ class Accumulator(ABC, Generic[ServerT, UpT]):
         """How many uploads its form on the wire may hold, of so many clients."""
         return 0
 
-    def flatten(self, write: Write, packed: bool = True) -> dict[str, Tensor]:
-        """Its form on the wire, with packed sums or plain ones."""
-        return self.sums.flatten(packed)
+    def flatten(self, write: Write, packed: bool = True, mask: Tensor | None = None) -> dict[str, Tensor]:
+        """Its form on the wire, with packed sums or plain ones, of which a mask chooses what travels."""
+        return self.sums.flatten(packed, mask)
 
-    def restore(self, tensors: Mapping[str, Tensor], size: int, read: Read, packed: bool = True) -> None:
+    def restore(
+        self, tensors: Mapping[str, Tensor], size: int, read: Read, packed: bool = True, mask: Tensor | None = None
+    ) -> None:
         """Fill this accumulator, empty so far, with what `flatten` gave elsewhere; KeyError if a sum is missing."""
-        self.sums.restore(tensors, self.sizes(size), packed)
+        self.sums.restore(tensors, self.sizes(size), packed, mask)
 
     def shares(self, weight: float, clients: int) -> dict[str, float]:
         """The sums of displacements by name, and the sum of the magnitudes with which they enter each."""
@@ -189,16 +191,18 @@ class GatherAccumulator(Accumulator[ServerT, UpT]):
         """One upload for each."""
         return clients
 
-    def flatten(self, write: Write, packed: bool = True) -> dict[str, Tensor]:
+    def flatten(self, write: Write, packed: bool = True, mask: Tensor | None = None) -> dict[str, Tensor]:
         """The sums, and the uploads numbered."""
-        out = super().flatten(write, packed)
+        out = super().flatten(write, packed, mask)
         for i, upload in enumerate(self.uploads):
             out.update({f"upload{i}/{name}": x for name, x in write(upload).items()})
         return out
 
-    def restore(self, tensors: Mapping[str, Tensor], size: int, read: Read, packed: bool = True) -> None:
+    def restore(
+        self, tensors: Mapping[str, Tensor], size: int, read: Read, packed: bool = True, mask: Tensor | None = None
+    ) -> None:
         """The sums, and every upload."""
-        super().restore(tensors, size, read, packed)
+        super().restore(tensors, size, read, packed, mask)
         numbered: dict[str, dict[str, Tensor]] = {}
         for name, x in tensors.items():
             prefix, _, rest = name.partition("/")

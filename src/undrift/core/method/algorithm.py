@@ -21,6 +21,7 @@ from undrift.core.method.block import (
     join_needs,
 )
 from undrift.core.method.defaults import Average, ByExamples
+from undrift.core.method.part_vector import mean_share
 from undrift.core.method.schedule import Synchronous
 from undrift.core.method.selection import Selection
 from undrift.core.method.view import Sums
@@ -107,7 +108,7 @@ class Algorithm:
     def _repr_html_(self) -> str:
         """The slots that differ from FedAvg and what they cost, for notebooks."""
         spent = cost(self)
-        traffic = f"traffic {spent.down} + {spent.up:g} models, {spent.gradients_per_step} gradients per step"
+        traffic = f"traffic {spent.down:g} + {spent.up:g} models, {spent.gradients_per_step} gradients per step"
         rows = list(spent.slots.items()) or [("every slot", "as in FedAvg")]
         return html_table(("slot", "block"), rows, title="Algorithm", note=traffic)
 
@@ -211,6 +212,8 @@ def _declares_sizes(slot: str, block: AnyBlock) -> None:
 class Cost:
     """What a method costs, in multiples of the model, and what it can do; derived from its blocks' declarations.
 
+    Traffic is counted without what a method for adapters leaves out: `cost`.
+
     Args:
         slots: the blocks that differ from FedAvg, by slot.
         down: what a client receives in a round.
@@ -225,7 +228,7 @@ class Cost:
     """
 
     slots: dict[str, str]
-    down: int
+    down: int | float
     up: int | float
     client_state: int
     server_state: int
@@ -245,16 +248,31 @@ class Cost:
         return {"name": name, **asdict(self)}
 
 
-def cost(algorithm: Algorithm) -> Cost:
-    """The cost and the capabilities of an algorithm."""
+def vectors_sent(algorithm: Algorithm) -> tuple[int, int | float]:
+    """How many vectors a client receives and uploads in a round; all of them without what does not travel."""
+    blocks = [block for _, block in algorithm.slots()]
+    down, up = 1 + sum(vectors(block.Sent) for block in blocks), sum(vectors(block.Up) for block in blocks)
+    return down, up + round(algorithm.release.traffic, 4)
+
+
+def cost(algorithm: Algorithm, layout: Layout | None = None) -> Cost:
+    """The cost and the capabilities of an algorithm.
+
+    Args:
+        algorithm: the method.
+        layout: of the model whose traffic is counted; None takes the adapter of a square layer, without a head, for
+            methods that need adapters, and counts all of the model for others.
+    """
+    received, uploaded = vectors_sent(algorithm)
+    down, up = (_travels(algorithm, *x, layout) for x in ((received, False), (uploaded, True)))
     blocks = [block for _, block in algorithm.slots()]
     empty = Algorithm()
     changed = {slot: repr(block) for slot, block in algorithm.slots() if block != getattr(empty, slot)}
     gathers = isinstance(algorithm.aggregation, Gathering)
     return Cost(
         slots=changed,
-        down=1 + sum(vectors(block.Sent) for block in blocks),
-        up=round(algorithm.release.traffic, 4) + sum(vectors(block.Up) for block in blocks),
+        down=down,
+        up=up,
         client_state=sum(vectors(block.Client) for block in blocks),
         server_state=1 + sum(vectors(block.Server) for block in blocks),
         gradients_per_step=1 + sum(block.gradients for block in blocks),
@@ -263,6 +281,19 @@ def cost(algorithm: Algorithm) -> Cost:
         gathers=gathers,
         candidates=algorithm.selection.candidates,
     )
+
+
+def _travels(algorithm: Algorithm, count: int | float, up: bool, layout: Layout | None) -> int | float:
+    """What so many vectors take on the wire, in multiples of the model."""
+    layout = layout or (_SQUARE if algorithm.needs.model == "adapted" else None)
+    try:
+        share = 1.0 if layout is None else mean_share(algorithm.personalization, layout, up)
+    except ValueError:  # its parts are tensors by names that this layout lacks
+        share = 1.0
+    return count if share == 1 else count * share
+
+
+_SQUARE = Layout(("lora_A", "lora_B"), ((1, 1), (1, 1)))
 
 
 def vectors(declared: Declared) -> int:

@@ -35,6 +35,7 @@ class View(Samples):
         steps: how many local steps there are.
         examples: how many examples the client has.
         local: the settings all clients share.
+        attributes: what is public of the client, such as its "rank": see `Local.attributes`.
     """
 
     w0: Vector
@@ -47,6 +48,7 @@ class View(Samples):
     _states: Mapping[str, object]
     _label_counts: Callable[[], Tensor | None] | None = None
     _reported: dict[str, float | Tensor] | None = None
+    attributes: Mapping[str, float] = field(default_factory=dict)
 
     def report(self, name: str, value: float | Tensor) -> None:
         """Record a scalar of the visit; it changes nothing.

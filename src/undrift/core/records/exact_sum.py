@@ -5,7 +5,7 @@ precision, in which sums of such multiples are exact while they stay below 2^43 
 associative and commutative, and only the last conversion rounds. Own code: no library sums tensors reproducibly.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from math import sqrt
 
 import numpy as np
@@ -48,9 +48,22 @@ class ExactSum:
         """The number of elements."""
         return len(self.coarse)
 
-    def pack(self) -> PackedSum:
-        """The sum in its form on the wire."""
-        return PackedSum.of(self.coarse, self.fine)
+    def pack(self, mask: Tensor | None = None) -> PackedSum:
+        """The sum in its form on the wire; without what lies outside of a mask of its length, if that is zero."""
+        if mask is None or len(mask) != self.size or any(x.cpu()[~mask].any() for x in (self.coarse, self.fine)):
+            return PackedSum.of(self.coarse, self.fine)
+        return PackedSum.of(self.coarse.cpu()[mask], self.fine.cpu()[mask])
+
+    @classmethod
+    def unpack(cls, packed: PackedSum, mask: Tensor) -> "ExactSum | PackedSum":
+        """The sum that was packed with a mask; any other bytes as they are, whose length is checked later."""
+        count = int(mask.count_nonzero())
+        if packed.data.dtype != torch.uint8 or not packed.complete(count) or not packed.sound(LIMIT):
+            return packed
+        total, piece = cls(len(mask)), cls(count)
+        piece.merge(packed)
+        total.coarse[mask], total.fine[mask] = piece.coarse, piece.fine
+        return total
 
     def parts(self, length: int = _CHUNK) -> Iterator[tuple[Tensor, Tensor]]:
         """The coarse and the fine part, as views of so many elements each; none of an empty sum."""
@@ -168,28 +181,38 @@ class NamedSums:
         """One that holds a single number; 0 if nothing was added."""
         return float(self.sums[name].value()) if name in self.sums else 0.0
 
-    def flatten(self, packed: bool = True) -> dict[str, Tensor]:
+    def flatten(self, packed: bool = True, mask: Tensor | None = None) -> dict[str, Tensor]:
         """Their forms on the wire, by name.
 
         Args:
             packed: the short form, for networks; without it the two parts as they are, for memory that is shared.
+            mask: what travels of sums of its length, in the short form.
         """
         if not packed:
             return {name: x for total in self.sums for name, x in self._plain(total)}
-        forms = ((name, x.pack() if isinstance(x, ExactSum) else x) for name, x in self.sums.items())
+        forms = ((name, x.pack(mask) if isinstance(x, ExactSum) else x) for name, x in self.sums.items())
         return {f"{name}/sum": x.data for name, x in forms}
 
-    def restore(self, tensors: Mapping[str, Tensor], names: Iterable[str], packed: bool = True) -> None:
+    def restore(
+        self,
+        tensors: Mapping[str, Tensor],
+        sizes: Mapping[str, int],
+        packed: bool = True,
+        mask: Tensor | None = None,
+    ) -> None:
         """Take those named from what `flatten` returned elsewhere; KeyError if one is not there.
 
         Args:
             tensors: what it returned.
-            names: of the sums.
+            sizes: names and lengths of the sums.
             packed: the form that is expected.
+            mask: what travels of sums of its length.
         """
-        for name in names:
+        for name, size in sizes.items():
             if packed:
-                self.sums[name] = PackedSum(tensors[f"{name}/sum"])
+                found = PackedSum(tensors[f"{name}/sum"])
+                cut = mask is not None and len(mask) == size != found.size
+                self.sums[name] = ExactSum.unpack(found, mask) if cut and mask is not None else found
             else:
                 self.sums[name] = ExactSum.of(tensors[f"{name}/coarse"], tensors[f"{name}/fine"])
 

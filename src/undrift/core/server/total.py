@@ -89,18 +89,26 @@ class Total:
         self.counts = None if self.counts is None else self.counts.cpu()
         return self
 
-    def flatten(self, write: Write, packed: bool = True) -> dict[str, Tensor]:
+    def flatten(self, write: Write, packed: bool = True, mask: Tensor | None = None) -> dict[str, Tensor]:
         """The total as named tensors, for the wire.
 
         Args:
             write: takes an upload apart.
             packed: sums in their short form: see `NamedSums.flatten`.
+            mask: what travels of them.
         """
         out = {"clients": torch.tensor(self.clients, dtype=torch.int64)}
-        out |= {**self.common.flatten(packed), **self.rule.flatten(write, packed)}
+        out |= {**self.common.flatten(packed, mask), **self.rule.flatten(write, packed, mask)}
         return out if self.counts is None else out | {"counts": self.counts}
 
-    def restore(self, tensors: Mapping[str, Tensor], size: int, read: Read, packed: bool = True) -> "Total":
+    def restore(
+        self,
+        tensors: Mapping[str, Tensor],
+        size: int,
+        read: Read,
+        packed: bool = True,
+        mask: Tensor | None = None,
+    ) -> "Total":
         """This total, filled with what `flatten` returned elsewhere; `Gate.merge` checks it before it is used.
 
         Args:
@@ -108,6 +116,7 @@ class Total:
             size: the length of the model.
             read: makes an upload of its tensors.
             packed: the form of sums that is expected.
+            mask: what travels of them.
 
         Raises:
             KeyError: a tensor is missing, or one is there that was not declared.
@@ -115,8 +124,8 @@ class Total:
         self.clients = tensors["clients"].tolist()
         self.counts = tensors.get("counts")
         if self.clients:
-            self.common.restore(tensors, self._common_sizes(size, 0), packed)
-            self.rule.restore(tensors, size, read, packed)
+            self.common.restore(tensors, self._common_sizes(size, 0), packed, mask)
+            self.rule.restore(tensors, size, read, packed, mask)
         forms = ("sum",) if packed else ("coarse", "fine")
         known = {"clients", "counts", *(f"{name}/{form}" for name in self.sums for form in forms)}
         apart = "upload" if self.rule.room(1) else None

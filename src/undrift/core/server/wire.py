@@ -15,6 +15,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.part_vector import Part
 from undrift.core.records.short_vector import lengthen, shorten
 from undrift.core.records.types import Broadcast, ClientState, Declared, Flight, ServerState, Upload, kinds
 
@@ -49,13 +50,32 @@ def flatten(record: ServerState | Broadcast | ClientState | Upload) -> dict[str,
     return out
 
 
-def flatten_short(upload: Upload, algorithm: Algorithm) -> dict[str, Tensor]:
-    """An upload as named tensors for a network: a displacement that the method compresses is in its short form."""
-    tensors = flatten(upload)
-    return tensors | {"delta": shorten(upload.delta)} if algorithm.release.traffic < 1 else tensors
+def flatten_short(record: Upload | Broadcast, algorithm: Algorithm, part: Part | None = None) -> dict[str, Tensor]:
+    """A record as named tensors for a network: a displacement that the method compresses is in its short form.
+
+    Args:
+        record: the record.
+        algorithm: declares the trees.
+        part: what travels of the model's vectors; None is all.
+    """
+    tensors = flatten(record)
+    if isinstance(record, Upload) and algorithm.release.traffic < 1:
+        return tensors | {"delta": shorten(record.delta)}
+    if part is None:
+        return tensors
+    return tensors | {name: part.cut(tensors[name]) for name in _vectors(type(record), algorithm) & tensors.keys()}
 
 
-def restore(kind: type[RecordT], algorithm: Algorithm, tensors: Mapping[str, Tensor], size: int) -> RecordT:
+def _vectors(kind: type[Any], algorithm: Algorithm) -> set[str]:
+    """The names of the tensors of a record that are as long as the model."""
+    trees = {slot: kinds(getattr(block, _TREES[kind])) for slot, block in algorithm.slots()}
+    own = {f"parts.{slot}.{name}" for slot, tree in trees.items() for name, what in tree.items() if what == "vector"}
+    return own | {"params", "delta"}
+
+
+def restore(
+    kind: type[RecordT], algorithm: Algorithm, tensors: Mapping[str, Tensor], size: int, part: Part | None = None
+) -> RecordT:
     """The record that `flatten` took apart.
 
     Args:
@@ -63,8 +83,11 @@ def restore(kind: type[RecordT], algorithm: Algorithm, tensors: Mapping[str, Ten
         algorithm: declares the trees.
         tensors: what `flatten` or `flatten_short` returned.
         size: the length of the model; every vector must have it.
+        part: what travels of a vector, if some may be cut to it.
     """
     left, parts = dict(tensors), {}
+    if part is not None:
+        left |= {name: part.widen(left[name]) for name in _vectors(kind, algorithm) & left.keys()}
     if kind is Upload and algorithm.release.traffic < 1 and "delta" in left and left["delta"].dtype == torch.uint8:
         try:
             left["delta"] = lengthen(left["delta"], size)

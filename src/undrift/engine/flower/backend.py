@@ -17,7 +17,9 @@ import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from undrift.core.model.flat_model import bind
 from undrift.core.records.types import Broadcast
+from undrift.engine.flower.holdings import Holdings
 from undrift.engine.flower.node.client_app import build_app
 from undrift.engine.flower.records import Answer
 from undrift.engine.flower.server.orders import Orders
@@ -73,6 +75,7 @@ class FlowerBackend(DiskBackend):
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
         self._error: BaseException | None = None
+        self._holdings: Holdings | None = None
 
     def open(self, job: Job) -> None:
         """Accept the job."""
@@ -82,6 +85,8 @@ class FlowerBackend(DiskBackend):
             )
         check_share(job.device, self.gpus, "FlowerBackend: ")
         super().open(job)
+        if job.algorithm.fills("personalization"):  # all of the model travels with any other method
+            self._holdings = Holdings(job.algorithm, bind(job.task.model()).layout)
 
     def collect(self, groups: Sequence[VersionGroup], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
         """Send the orders of all groups to the nodes and sum the replies of each."""
@@ -181,7 +186,7 @@ class FlowerBackend(DiskBackend):
     def _round(self, grid: Grid, roster: Roster, request: _Request) -> list[Partial]:
         """Send the orders of a round and collect the replies."""
         job, round = self.job, max(group.broadcast.round + group.timing.age for group in request.groups) + 1
-        orders = Orders(_RUN, job.algorithm, job.local, job.seed, job.bound)
+        orders = Orders(_RUN, job.algorithm, job.local, job.seed, job.bound, holdings=self._holdings)
         tallies = list[Tally]()
         for sent, clients, timing in request.groups:
             nodes, _ = roster.find(grid, clients, len(clients), None, _START, _POLL)

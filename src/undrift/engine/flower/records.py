@@ -115,6 +115,9 @@ class Order:
         bound: largest norm of a client's displacement; None allows any.
         head: the hash of the last event in the server's audit log, which a node keeps; None if there is no log.
         timing: when the uploads arrive, under a schedule without a barrier.
+        short: the answer may leave out what does not travel of a vector.
+        changed: the positions of the tensors that the message has, beside those that the node holds; None has all.
+        digest: of the whole model, where the message has a part of it.
         version: the version of the message, and of the reply to it.
     """
 
@@ -130,12 +133,17 @@ class Order:
     head: str | None = None
     timing: Timing = NOW
     version: int = NEWEST
+    short: bool = False
+    changed: list[int] | None = None
+    digest: str = ""
 
     def record(self) -> ConfigRecord:
         """The order as scalars, strings and lists."""
         local = {f"local.{name}": _sendable(name, x) for name, x in asdict(self.local).items() if x is not None}
         bound = {} if self.bound is None else {"bound": float(self.bound)}
-        head = {} if self.head is None else {"head": self.head}
+        head: dict[str, Any] = {} if self.head is None else {"head": self.head}
+        head |= {"short": True} if self.short else {}
+        head |= {} if self.changed is None else {"changed": self.changed, "digest": self.digest}
         return ConfigRecord(
             {
                 **{name: getattr(self, name) for name in ("version", "run", "round", "seed", "algorithm", "cohort")},
@@ -181,20 +189,28 @@ class Order:
                 }
             ),
             version=read_scalar(record, "version", int),
+            short=record.get("short") is True,
+            changed=read_integers(record, "changed") if "changed" in record else None,
+            digest=read_scalar(record, "digest", str) if "changed" in record else "",
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """A node's reply: the tensors of an upload or of a partial sum, and a summary of its clients in JSON."""
+    """A node's reply: the tensors of an upload or of a partial sum, and a summary of its clients in JSON.
+
+    With `holds` the node keeps the model of the round, so that the next order need have only what has changed.
+    """
 
     round: int
     summary: str
     tensors: Mapping[str, Tensor]
+    holds: bool = False
 
     def content(self, version: int = NEWEST) -> RecordDict:
         """The answer as records, in the version of the order."""
-        head = ConfigRecord({"version": version, "round": self.round, "summary": self.summary})
+        holds = {"holds": True} if self.holds else {}
+        head = ConfigRecord({"version": version, "round": self.round, "summary": self.summary, **holds})
         return RecordDict({"undrift": head, "arrays": encode(self.tensors)})
 
     @classmethod
@@ -214,7 +230,8 @@ class Answer:
         arrays = content.get("arrays")
         if not isinstance(arrays, ArrayRecord):
             raise WireError("there is no array record named 'arrays'")
-        return cls(read_scalar(record, "round", int), summary, decode(arrays, limit, keep=False))
+        tensors = decode(arrays, limit, keep=False)
+        return cls(read_scalar(record, "round", int), summary, tensors, record.get("holds") is True)
 
 
 def refusal(why: str, content: RecordDict | None = None) -> RecordDict:

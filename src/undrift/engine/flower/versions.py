@@ -30,7 +30,7 @@ clip_coordinates gaussian gd high_pass high_pass_2d lap_d low_pass moving_averag
 _BLOCKS = frozenset(_NAMES.split())
 """The blocks and filters whose messages are the same in all versions."""
 
-_SETTINGS = ("example_clip", "example_noise")
+_SETTINGS = ("example_clip", "example_noise", "rank")
 """Settings of local training that nodes of version 4 would ignore."""
 
 

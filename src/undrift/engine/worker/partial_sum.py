@@ -7,6 +7,7 @@ from functools import partial
 
 from torch import Tensor
 
+from undrift.core.method.part_vector import Part
 from undrift.core.records.place import Place, home
 from undrift.core.records.rejection import Reason, Rejection
 from undrift.core.records.types import Upload
@@ -116,14 +117,15 @@ class Partial:
         """The numbers that are stated for the clients whose uploads are in the sum."""
         return {visit.client: Stated(visit.examples, visit.weight) for visit in self.visits}
 
-    def flatten(self, packed: bool = True) -> tuple[dict[str, Tensor], str]:
+    def flatten(self, packed: bool = True, part: Part | None = None) -> tuple[dict[str, Tensor], str]:
         """The reply as named tensors and a line of JSON.
 
         Args:
             packed: sums in their short form, for networks; plain sums are faster in memory that is shared.
+            part: what travels of vectors in the short form; None is all.
         """
-        write = partial(wire.flatten_short, algorithm=self.total.algorithm) if packed else wire.flatten
-        tensors = self.total.flatten(write, packed)
+        write = partial(wire.flatten_short, algorithm=self.total.algorithm, part=part) if packed else wire.flatten
+        tensors = self.total.flatten(write, packed, None if part is None else part.mask)
         summary = {
             "visits": [
                 [v.client, v.examples, v.gradients, v.loss, v.seconds, v.weight, v.norm, dict(v.reports)]
@@ -133,7 +135,9 @@ class Partial:
         }
         return tensors, json.dumps(summary)
 
-    def restore(self, tensors: Mapping[str, Tensor], summary: str, size: int, packed: bool = True) -> "Partial":
+    def restore(
+        self, tensors: Mapping[str, Tensor], summary: str, size: int, packed: bool = True, part: Part | None = None
+    ) -> "Partial":
         """Fill this empty reply with what `flatten` returned in another process.
 
         Raises `WireError` if it cannot be read; `Gate.merge` then validates what was read.
@@ -143,10 +147,12 @@ class Partial:
             summary: the line of JSON.
             size: the length of the model.
             packed: the form of sums that is expected.
+            part: what travels of vectors; None is all.
         """
-        algorithm = self.total.algorithm
+        algorithm, mask = self.total.algorithm, None if part is None else part.mask
+        read = partial(wire.restore, Upload, algorithm, size=size, part=part)
         try:
-            self.total.restore(tensors, size, lambda upload: wire.restore(Upload, algorithm, upload, size), packed)
+            self.total.restore(tensors, size, read, packed, mask)
             facts = json.loads(summary)
             self.visits = [
                 Visit(

@@ -369,6 +369,7 @@ class Worker:
                 random=random,
                 epoch=None if self._reads_once else batches,
                 label_counts=None if self._label_counts is None else partial(self._label_counts, client),
+                attributes=local.attributes(client, broadcast.round, job.seed),
                 out=out,
                 reported=reported,
             )

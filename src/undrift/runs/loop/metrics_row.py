@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from undrift.core.method.algorithm import Algorithm, cost
+from undrift.core.method.algorithm import Algorithm, cost, vectors_sent
+from undrift.core.method.part_vector import travelling
 from undrift.core.model.flat_model import bind
 from undrift.core.model.modules import plain_copy
 from undrift.core.records.types import ServerState
@@ -39,7 +40,6 @@ class Measure:
     def __init__(self, setup: Setup, simulation: Simulation) -> None:
         self.setup, self.simulation = setup, simulation
         self.model = bind(simulation.place.to(setup.task.model()))
-        self.costs = cost(setup.algorithm)
         if isinstance(setup.task, DataTask) and setup.task.corruptions is not None:
             setup.task.corruptions.make()  # before the clock of the first evaluation starts
         self._personal: tuple[ServerState, Tensor] | None = None
@@ -72,25 +72,24 @@ class Measure:
         """The numbers of local training: loss, drift, traffic and gradients."""
         clients = len(record.visits)
         down, up = (self.model.w.element_size() * self.floats(record.round, up=up) for up in (False, True))
+        received, uploaded = vectors_sent(self.setup.algorithm)
         private = self.simulation.privacy(record.round + 1, self.setup.config.delta)
         return {
             **record.row(self.setup.local.rate(record.round)),
             **({} if private is None else {"epsilon": private.epsilon}),
-            "bytes_down": int(down * (self.costs.down * (clients + len(record.rejections)) + record.asked)),
-            "bytes_up": int(record.summed.get("bytes_up", self.costs.up * up * clients)),
+            "bytes_down": int(down * (received * (clients + len(record.rejections)) + record.asked)),
+            "bytes_up": int(record.summed.get("bytes_up", uploaded * up * clients)),
         }
 
     @property
     def traffic(self) -> float:
         """A client's bytes up and down in a round, relative to FedAvg, which sends one model each way."""
-        costs = {False: self.costs.down, True: self.costs.up}
-        sent = sum(costs[up] * self.floats(round, up=up) for up in costs for round in (0, 1))  # factors may take turns
-        return sent / 4 / self.model.w.numel()
+        costs = cost(self.setup.algorithm, self.model.layout)
+        return (costs.down + costs.up) / 2
 
     def floats(self, round: int, *, up: bool) -> int:
         """How many numbers of the model a client receives or uploads in a round; others it has, or keeps."""
-        mask = self.setup.algorithm.personalization.travels(self.model.layout, round, up=up)
-        return self.model.w.numel() if mask is None else int(mask.count_nonzero())
+        return travelling(self.setup.algorithm.personalization, self.model.layout, round, up)
 
     def test(self, state: ServerState) -> dict[str, float]:
         """The metrics of the global model, on the held-out data and on every client's own.

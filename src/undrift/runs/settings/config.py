@@ -133,6 +133,7 @@ _LATER_LOCAL = (
     "together",
     "example_clip",
     "example_noise",
+    "rank",
 )
 
 _PRESET: tuple[tuple[str, Any], ...] = (("method", "fedavg"), ("arguments", {}), ("local", {}))

@@ -35,11 +35,13 @@ from flwr.clientapp import ClientApp
 from torch import Generator, Tensor, nn
 
 from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.part_vector import Part, find_part
 from undrift.core.model.random import generator
 from undrift.core.records.types import Broadcast, Local
 from undrift.core.server import wire
 from undrift.core.server.wire import WireError
 from undrift.data.arrays.dataset import Dataset
+from undrift.engine.flower.node.received import keep, keeps_models, patch
 from undrift.engine.flower.node.secure_node import answer_step, check_plain, is_secure, mask_partial
 from undrift.engine.flower.records import (
     LOSSES,
@@ -346,11 +348,22 @@ def open_visit(
 def serve(worker: Worker, order: Order, message: Message) -> Message:
     """Train the clients of an order; the reply is one client's upload, or the partial sum of several."""
     broadcast = _read_broadcast(worker, order, message)
+    method, layout = worker.job.algorithm, worker.model.layout
+    part = find_part(method.personalization, layout, order.round, up=True) if order.short else None
     if len(order.clients) > 1:
-        tensors, summary = worker.serve(broadcast, order.clients, order.accepted, order.cohort, order.timing).flatten()
+        found = worker.serve(broadcast, order.clients, order.accepted, order.cohort, order.timing)
+        tensors, summary = found.flatten(part=part)
     else:
-        tensors, summary = _train_alone(worker, broadcast, order)
-    return Message(Answer(order.round, summary, tensors).content(order.version), reply_to=message)
+        tensors, summary = _train_alone(worker, broadcast, order, part)
+    path = _kept_model(worker, message) if order.short and keeps_models(method, layout, order.round) else None
+    holds = path is not None and keep(path, broadcast.params)
+    return Message(Answer(order.round, summary, tensors, holds).content(order.version), reply_to=message)
+
+
+def _kept_model(worker: Worker, message: Message) -> Path | None:
+    """The file of the model that this node received last; None without a folder."""
+    folder = getattr(worker.store, "root", None)
+    return folder / f"model-{message.metadata.dst_node_id}" if isinstance(folder, Path) else None
 
 
 def answer_losses(worker: Worker, order: Order, message: Message) -> Message:
@@ -366,7 +379,12 @@ def _read_broadcast(worker: Worker, order: Order, message: Message) -> Broadcast
     arrays = message.content.get("arrays")
     if not isinstance(arrays, ArrayRecord):
         raise WireError("there is no array record named 'arrays'")
-    broadcast = wire.restore(Broadcast, algorithm, decode(arrays), model.layout.size)
+    tensors, part = decode(arrays), None
+    if order.changed is not None:
+        part = find_part(algorithm.personalization, model.layout, order.round, up=False)
+        path, pieces = _kept_model(worker, message) or Path(), tensors.get("params", model.w[:0])
+        tensors["params"] = patch(path, model.layout, order.changed, pieces, order.digest)
+    broadcast = wire.restore(Broadcast, algorithm, tensors, model.layout.size, part)
     if broadcast.round != order.round:
         raise WireError(f"the order is for round {order.round}, the model of round {broadcast.round}")
     for name, own in (("params", model.w), ("buffers", model.buffers), ("counts", model.counts)):
@@ -378,19 +396,21 @@ def _read_broadcast(worker: Worker, order: Order, message: Message) -> Broadcast
     return broadcast
 
 
-def _train_alone(worker: Worker, broadcast: Broadcast, order: Order) -> tuple[dict[str, Tensor], str]:
+def _train_alone(
+    worker: Worker, broadcast: Broadcast, order: Order, part: Part | None
+) -> tuple[dict[str, Tensor], str]:
     """Train one client: its upload is smaller than a sum, and the server validates it itself."""
     (client,) = order.clients
     gate = worker.job.gate(broadcast, order.clients, order.cohort, order.timing)
-    partial = Partial(gate.total(), rejections=gate.rejections)
+    outcome = Partial(gate.total(), rejections=gate.rejections)
     trained = worker.train_client(client, broadcast, order.accepted.get(client), gate, order.timing)
     worker.failure = None  # the reason is in the rejection
     if trained is None:
-        return {}, partial.flatten()[1]
+        return {}, outcome.flatten()[1]
     upload = trained.upload
     visit = Visit(client, upload.examples, upload.loss, trained.seconds, 0.0, 0.0, upload.gradients, trained.reported)
-    partial.visits.append(visit)
-    return wire.flatten_short(upload, worker.job.algorithm), partial.flatten()[1]
+    outcome.visits.append(visit)
+    return wire.flatten_short(upload, worker.job.algorithm, part), outcome.flatten()[1]
 
 
 def note_head(folder: Path, order: Order) -> None:

@@ -3,11 +3,12 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.records.types import Broadcast, Local
 from undrift.core.server import wire
+from undrift.engine.flower.holdings import Holdings
 from undrift.engine.flower.records import LOSSES, Order, encode
 from undrift.engine.flower.server.receive import SKEW
 from undrift.engine.flower.server.tally import Tally
@@ -30,6 +31,8 @@ class Orders:
         known: displacements that were accepted in earlier rounds, by digest, with the round from 1.
         head: the hash of the last event in the run's audit log; None if there is no log.
         versions: the version of the messages to each node; the newest to others.
+        holdings: the models that nodes hold, which are sent and answered without what does not travel; None sends and
+            takes whole vectors.
     """
 
     run: str
@@ -42,6 +45,7 @@ class Orders:
     known: Mapping[str, int] = field(default_factory=dict)
     head: str | None = None
     versions: Mapping[int, int] = field(default_factory=dict)
+    holdings: Holdings | None = None
 
     def write(
         self,
@@ -68,7 +72,9 @@ class Orders:
         """
         clients = frozenset(lost).union(*groups.values())
         limits = (self.examples, self.share, self.known, timing, cohort or len(clients))
-        tally = Tally(self.algorithm, self.local, self.bound, broadcast, clients, self.seed, *limits)
+        if self.holdings is not None:
+            self.holdings.open(broadcast)
+        tally = Tally(self.algorithm, self.local, self.bound, broadcast, clients, self.seed, *limits, self.holdings)
         self.add(tally, groups, accepted, seconds, config)
         return tally
 
@@ -127,13 +133,21 @@ class Orders:
         timing: Timing = NOW,
     ) -> list[Message]:
         """A message for every node."""
-        arrays, method, messages = encode(wire.flatten(broadcast)), repr(self.algorithm), []
-        common = (self.local, self.bound, self.head, timing)
+        method, messages, round = repr(self.algorithm), [], broadcast.round
+        common, holdings = (self.local, self.bound, self.head, timing), self.holdings
+        short = holdings is not None and holdings.part(round, up=True) is not None
+        forms: dict[tuple[int, ...] | None, ArrayRecord] = {}  # by what has changed for a node
         for node, clients in groups.items():
             known = {client: accepted[client] for client in clients if client in accepted}
-            version = self.versions.get(node, NEWEST)
-            order = Order(self.run, broadcast.round, self.seed, method, count, clients, known, *common, version)
-            content = RecordDict({"arrays": arrays, "undrift": order.record()})
+            changed = None if holdings is None else holdings.changed(node, round)
+            form = None if changed is None else tuple(changed.tensors)
+            if form not in forms:
+                cut = None if holdings is None or changed is None else holdings.tensors(broadcast, changed)
+                forms[form] = encode(wire.flatten(broadcast) if cut is None else cut)
+            lacking = () if changed is None else changed
+            given = (*common, self.versions.get(node, NEWEST), short, *lacking)
+            order = Order(self.run, round, self.seed, method, count, clients, known, *given)
+            content = RecordDict({"arrays": forms[form], "undrift": order.record()})
             if config is not None:
                 content["config"] = config
             messages.append(Message(content, node, kind, ttl=seconds + SKEW, group_id=str(broadcast.round)))

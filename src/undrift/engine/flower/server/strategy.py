@@ -36,6 +36,7 @@ from undrift.core.records.types import Local, ServerState
 from undrift.core.server import step as server
 from undrift.core.tasks.participation import Participation
 from undrift.core.tasks.task import Task
+from undrift.engine.flower.holdings import Holdings
 from undrift.engine.flower.records import check_name
 from undrift.engine.flower.server.adaptive_bound import AdaptiveBound, RunningBound
 from undrift.engine.flower.server.exchange import Exchange
@@ -151,6 +152,7 @@ class UndriftStrategy(Strategy):
         self._first = state
         self._model = bind(deepcopy(model))
         self.bounds = RunningBound(adaptive)
+        self._holdings = Holdings(algorithm, self._model.layout)
         self.known: dict[str, int] = {}  # accepted displacements by digest, with the round from 1
         if algorithm.schedule.overlaps:
             given: dict[str, object] = {"adaptive": adaptive, "grace": grace, "secure": secure, "share": share < 1}
@@ -409,7 +411,7 @@ class UndriftStrategy(Strategy):
         examples = {} if self._roster.hosts is None else self._roster.hosts.examples
         head = None if self.head is None else self.head()
         given = (self.algorithm, self.local, self.seed, self._bound, examples, self.share, self.known, head)
-        return Orders(self.run, *given, self._roster.versions)
+        return Orders(self.run, *given, self._roster.versions, self._holdings)
 
     @property
     def _bound(self) -> float | None:

@@ -21,6 +21,7 @@ from undrift.core.server.gate import Gate
 from undrift.core.server.partial_check import ROUNDING
 from undrift.core.server.total import Total
 from undrift.core.server.wire import WireError
+from undrift.engine.flower.holdings import Holdings
 from undrift.engine.flower.records import Answer, RefusedError, one_line, read_version
 from undrift.engine.flower.server.mailbox import Reply
 from undrift.engine.round.quarantine import Sentence
@@ -114,6 +115,7 @@ class Tally:
         known: displacements that were accepted in earlier rounds, by digest, with the round from 1.
         timing: when the uploads arrive, under a schedule without a barrier.
         cohort: how many uploads the server adds up in all, here and elsewhere; 0 if those of `clients` are all.
+        holdings: the models that nodes hold; None if they answer with whole vectors.
     """
 
     algorithm: Algorithm
@@ -127,6 +129,7 @@ class Tally:
     known: Mapping[str, int] = field(default_factory=dict)
     timing: Timing = NOW
     cohort: int = 0
+    holdings: Holdings | None = None
     messages: list[Message] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
@@ -135,6 +138,7 @@ class Tally:
     def __post_init__(self) -> None:
         self.began, self.cohort = monotonic(), self.cohort or len(self.clients)
         self.total = self.empty()
+        self._part = None if self.holdings is None else self.holdings.part(self.broadcast.round, up=True)
         self._members: dict[int, list[int]] = {}
         self._settled: set[int] = set()
         self.nodes: dict[int, int] = {}  # the node that each client was last ordered from
@@ -185,6 +189,8 @@ class Tally:
     def take(self, reply: Reply) -> None:
         """Add a reply to the sum, or reject it; no reply can end the round."""
         clients, node = self.clients_of(reply.sent), reply.sent.metadata.dst_node_id
+        if self.holdings is not None:
+            self.holdings.note(node, None)  # until its answer was read
         if reply.message is None and not reply.malformed:
             return self.mark_absent(clients, f"node {node}: {reply.why}")
         if twice := self._settled.intersection(clients):
@@ -273,6 +279,8 @@ class Tally:
         if answer.round != self.broadcast.round:
             return self._blank(), gate.reject(clients[0], Reason.ROUND, f"round {answer.round}")
         node = reply.sent.metadata.dst_node_id
+        if self.holdings is not None and answer.holds:
+            self.holdings.note(node, answer.round)
         total = self._parts.setdefault(node, self.empty()) if self.share < 1 else self.total
         digest = _digest(answer.tensors)
         enter = self._enter_sum if len(clients) > 1 else self._enter_upload
@@ -288,7 +296,8 @@ class Tally:
         self, answer: Answer, clients: list[int], gate: Gate, total: Total, before: int | None
     ) -> tuple[Partial, Rejection | None]:
         """Pass the sum of several clients through the gate, into a total; round `before` had the same displacements."""
-        part = self._blank().restore(_check_index(answer.tensors), answer.summary, len(self.broadcast.params))
+        tensors, size = _check_index(answer.tensors), len(self.broadcast.params)
+        part = self._blank().restore(tensors, answer.summary, size, part=self._part)
         _check_visits(part, part.total.clients)
         if before is not None and any(visit.norm for visit in part.visits):
             return part, gate.reject(clients[0], Reason.ROUND, _REPEATED.format(before))
@@ -306,7 +315,7 @@ class Tally:
         part.visits = []
         if not answer.tensors:
             return part, None
-        upload = wire.restore(Upload, self.algorithm, answer.tensors, size)
+        upload = wire.restore(Upload, self.algorithm, answer.tensors, size, self._part)
         if before is not None and upload.delta.any():
             return part, gate.reject(clients[0], Reason.ROUND, _REPEATED.format(before))
         refused = gate.admit(upload, total)
