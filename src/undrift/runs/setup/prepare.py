@@ -269,7 +269,7 @@ def _naming_owners(dataset: Dataset) -> Iterator[None]:
 
 
 def _owner_columns(dataset: Dataset) -> list[str]:
-    """The columns that may name the client of each example, if none was said to."""
+    """The columns that may name the client of each example, if none is known to."""
     if dataset.kind == "image":
         return ["folder"] * ("folder (beside images)" in dataset.left_out)
     return [one.name for one in dataset.columns if one.categories and dataset.train.owners is None]
