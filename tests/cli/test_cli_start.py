@@ -19,6 +19,7 @@ from undrift.compose.stored import FAMILIES
 from undrift.data import SOURCES
 from undrift.data.partitions.draw import parse
 from undrift.models import MODELS
+from undrift.runs import Config
 
 HEAVY = ("torch", "numpy", "scipy", "pyarrow", "pydantic", "ray", "flwr", "matplotlib", "plotly", "datasets")
 ASK = f"""
@@ -93,7 +94,9 @@ def test_a_script_for_the_shell() -> None:
 @pytest.mark.quick
 def test_the_names_are_those_of_the_registries() -> None:
     assert names.methods() == sorted(ALGORITHMS)
-    assert tuple(SOURCES) == names.DATA and tuple(MODELS) == names.MODELS
+    assert (
+        tuple(SOURCES) == names.DATA and tuple(MODELS) == names.MODELS and tuple(Config.model_fields) == names.SETTINGS
+    )
     for partition in names.PARTITIONS:
         parse(partition)
 

@@ -1,5 +1,6 @@
 """What a new user may get wrong is answered in one line that says what works, with exit code 2."""
 
+import json
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 from undrift.cli import app
 from undrift.cli.app import stop_cleanly
+from undrift.runs import Config
 from undrift.runs.settings.schema import read_toml
 
 RUN = ("run", "fedavg")
@@ -264,3 +266,20 @@ def test_the_metrics_that_were_asked_for_are_printed(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [*RUN, "--data", "digits", "--rounds", "1", "--out", str(tmp_path / "run"), *wanted])
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("f1 ")]
     assert re.fullmatch(r"f1 0\.\d+, balanced accuracy \d+\.\d\d%", line)
+
+
+def test_several_names_in_one_text_are_a_list() -> None:
+    given = {"data": "digits", "metrics": "balanced-accuracy, f1(label=1),auroc", "output": {"track": "mlflow,wandb"}}
+    config = Config.build(given)
+    assert config.metrics == ("balanced-accuracy", "f1(label=1)", "auroc") and config.output.track == (
+        "mlflow",
+        "wandb",
+    )
+
+
+def test_a_column_of_owners_is_drawn_as_it_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNDRIFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").write_text("x,site,y\n" + "".join(f"{n % 7}.5,s{n % 3},{n % 2}\n" for n in range(90)))
+    done = CliRunner().invoke(app, ["partition", "--data", "rows.csv(owner='site')", "--json"])
+    assert done.exit_code == 0 and json.loads(done.stdout)["clients"] == 3

@@ -148,7 +148,8 @@ def test_settings_and_differences(material: Material) -> None:
         ("skewed", "dirichlet(0.1)", "4", "4"),
     ]
     (figure,) = differences(material)
-    even, _ = (mark for mark in figure.parts[0][1].marks if isinstance(mark, Line))
+    assert [caption for caption, _ in figure.parts] == ["even", "skewed"]  # in one panel they would hide each other
+    (even,) = (mark for mark in figure.parts[0][1].marks if isinstance(mark, Line))
     assert even.x == ["sam-0.1"] and even.y == pytest.approx([-0.4]) and even.low is not None and even.bars
     one = collect([material.runs[0].folder])
     assert list(differences(one)) == [] and "setting" not in setup(one).headings

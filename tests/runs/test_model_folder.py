@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 import undrift
 from undrift.cli import app
 from undrift.data import DataError
-from undrift.data.arrays.preprocess import Preprocess
+from undrift.data.arrays.preprocess import InputColumn, Preprocess
+from undrift.data.own.rows import as_rows
 from undrift.runs import Config, export, load_model, start
 from undrift.runs.folder.files import RunError
 from undrift.runs.folder.signature import AuditError
@@ -106,6 +107,41 @@ def test_the_script_runs_in_plain_pytorch(inside: Path, tmp_path: Path) -> None:
     expected = [f"{a} {b:.4f}" for a, b in zip(found["prediction"], found["probability"], strict=True)]
     assert done.stdout.splitlines() == expected
     assert "undrift" not in Path("model/predict.py").read_text()
+
+
+def test_the_script_reads_gaps_as_training_does_and_says_what_is_missing(inside: Path, tmp_path: Path) -> None:
+    def predict(*rows: str) -> "subprocess.CompletedProcess[str]":
+        (tmp_path / "new.csv").write_text("\n".join(rows) + "\n")
+        words = [sys.executable, "-I", "model/predict.py", *([str(tmp_path / "new.csv")] if rows else [])]
+        return subprocess.run(words, capture_output=True, text=True, check=False)
+
+    done = predict("age,sex", "NA,f", "31,", "n/a,m")
+    found = undrift.load_model("model").predict(tmp_path / "new.csv")
+    assert done.stdout.split()[::2] == found["prediction"]
+    assert done.stdout.split()[1::2] == [f"{share:.4f}" for share in found["probability"]]
+    absent = predict("age", "31")
+    assert absent.returncode == 1 and absent.stderr.endswith("no column sex, which the model was trained on\n")
+    empty = predict()
+    assert empty.returncode == 1 and empty.stderr.startswith("Predictions of this model in plain PyTorch: python")
+
+
+def test_a_column_without_a_text_has_the_category_of_empty_texts() -> None:
+    columns = (InputColumn("sex", ("", "f", "m")),)
+    none = np.ma.MaskedArray(np.zeros(2), [True, True])  # as a table is read in which the column has no text
+    assert as_rows({"sex": none}, columns).tolist() == [[0.0], [0.0]]
+    assert np.isnan(as_rows({"sex": none}, (InputColumn("sex", ("f", "m")),))).all()
+
+
+def test_a_model_for_all_of_a_run_that_was_judged_by_each_clients_own_is_named(
+    inside: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(str(tmp_path / "own"), "./scans", "column:folder", rounds=1, method="fedper")
+    export(tmp_path / "own", tmp_path / "one.safetensors", client=0)
+    assert caplog.messages == []
+    assert str(load_model(tmp_path / "own")) == "LoadedModel(MLP: image [1, 8, 8] -> bright, dark)"
+    export(tmp_path / "own", tmp_path / "all.safetensors")
+    said = f"{tmp_path / 'own'}: this is the model for all; clients have their own, by their number: 0 to 1"
+    assert caplog.messages == [said, said]
 
 
 def test_new_rows_that_do_not_fit(inside: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -141,3 +141,34 @@ def test_the_folders_above_images_are_named_as_clients() -> None:
 def test_predictions_need_a_run_or_an_export() -> None:
     with pytest.raises(RunError, match="nowhere: neither a run nor an export: give a folder that undrift run or"):
         load_model("nowhere")
+
+
+@pytest.mark.parametrize("ages", [20, 200])
+def test_the_columns_that_a_model_receives_are_named(ages: int, caplog: pytest.LogCaptureFixture) -> None:
+    first, *rows = [line.split(",", 1)[1] for line in Path("ward.csv").read_text().splitlines()]
+    lines = [f"{'?' if n == 9 else n % ages},{row}" for n, row in enumerate(rows)]
+    Path("ward.csv").write_text("\n".join([f"age,{first}", *lines]))
+    with caplog.at_level(logging.INFO, "undrift.steps"):
+        prepare(config("ill"))
+    few = [
+        "ward.csv: left out as inputs: code (240 different texts)",
+        "ward.csv: column 'age' is read as texts, since '?' is no number; leave such cells empty",
+        "ward.csv: predicts ill from age (21 texts), sex (2 texts), cost",
+    ]
+    many = [
+        "ward.csv: left out as inputs: age (201 different texts; '?' is no number), code (240 different texts)",
+        "ward.csv: predicts ill from sex (2 texts), cost",
+    ]
+    assert caplog.messages == (few if ages == 20 else many)
+
+
+def test_one_client_by_default_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    Path("ward.csv").write_text("\n".join(Path("ward.csv").read_text().splitlines()[:120]))
+    prepare(Config.build({"data": "ward.csv(target='ill')"}))
+    assert caplog.messages[-1] == (
+        "ward.csv: one client, since there are only 107 training examples; for several give --clients 4, or "
+        "--partition column:sex"
+    )
+    caplog.clear()
+    prepare(Config.build({"data": "ward.csv(target='ill')", "clients": 1}))
+    assert not [text for text in caplog.messages if "one client" in text]

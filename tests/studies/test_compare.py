@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from support.runs import RUN, count_runs, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
+from undrift.data import DataError
 from undrift.runs import ConfigError
 from undrift.runs.folder.files import RunError, RunLockedError
 from undrift.runs.loop import run as runs
@@ -327,3 +328,16 @@ def test_runs_are_read_without_the_files_they_began_with(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match=r"gone\.safetensors: there is no such file"):
         Comparison.build(values)
     assert len(Comparison.build(values, check=False).trials(check=False)) == 2
+
+
+def test_data_that_are_missing_are_searched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = list[str]()
+
+    def prepare(config: Config) -> None:
+        searched.append(config.data)
+        raise DataError(f"{config.data} was not found")
+
+    monkeypatch.setattr(module, "prepare", prepare)
+    table = compare(built(), tmp_path / "out")
+    assert len(searched) == 1
+    assert len(table["failures"]) == 8 and all("was not found" in one["error"] for one in table["failures"])

@@ -222,3 +222,10 @@ def test_a_report_has_the_corrected_intervals(done: tuple[Path, dict[str, Any]])
     assert material.claims == 1 and "Strict protocol: late is the mean" in table.reading
     assert [h for h in table.headings if "vs fedavg" in h] == ["late vs fedavg"]
     assert "late accuracy" in figure.title and "together have 95%" in figure.reading
+
+
+def test_a_folder_of_another_comparison_is_refused_before_tuning(tmp_path: Path) -> None:
+    (tmp_path / "compare.toml").write_text("seeds = [0, 1]\n")
+    with pytest.raises(RunError, match="it has a comparison that is not strict; name another folder with --out"):
+        compare(Comparison.build(FILE), tmp_path)
+    assert (tmp_path / "compare.toml").read_text() == "seeds = [0, 1]\n"

@@ -1,6 +1,7 @@
 """Tuning: a grid is widened until its best is inside, judged on held-out examples, and nothing runs twice."""
 
 import json
+import re
 from math import inf, log, nan
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,7 @@ def test_the_command_tune(tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert "holdout was 0: 20% of every client's examples were held out" in shown.stdout
     assert f"Next: undrift run --config {out / 'choice.toml'}" in shown.stdout and "mu 0.01" in shown.stdout
+    assert re.search(r"^always '.+' has accuracy \d+\.\d\d% on the test set$", shown.stdout, re.MULTILINE)
     assert Config.read(out / "choice.toml").local.weight_decay == Local.preset("papers").weight_decay
     file = {"method": "fedprox", "grid": {"lr": [0.1, 0.2], "mu": [0.01, 0.1]}, "widenings": 0}
     (tmp_path / "tune.toml").write_text(

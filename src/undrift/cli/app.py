@@ -131,9 +131,9 @@ def _usage_line(error: click.ClickException) -> str:
 
 def _where_it_is_written(name: str) -> str:
     """How a setting without an option of its own is given, or an argument of data."""
-    from undrift.runs.settings.config import Config
+    from undrift.cli.names import SETTINGS
 
-    if near := get_close_matches(name.replace("-", "_"), [*Config.model_fields], 1, 0.8):
+    if near := get_close_matches(name.replace("-", "_"), SETTINGS, 1, 0.8):
         return f"{near[0]} is a setting: --set {near[0]}=..."
     return f'arguments of data are written with them, --data "FILE({name}=...)", others with --set {name}='
 

@@ -41,6 +41,14 @@ MODELS = (
 )
 ENGINES = ("local", "ray", "flower")
 DEVICES = ("auto", "cpu", "cuda", "mps")
+# fmt: off
+SETTINGS = (
+    "method", "arguments", "data", "partition", "clients", "cohort", "probability", "schedule", "durations",
+    "availability", "sampling", "failures", "rounds", "stop_after", "seed", "model", "init", "frozen", "weights",
+    "augment", "holdout", "proxy", "task", "loss", "metrics", "goal", "target", "bound", "quarantine", "epsilon",
+    "delta", "secure", "local", "engine", "output",
+)
+# fmt: on
 PARTITIONS = ("iid", "dirichlet:0.1", "classes:2", "natural")
 
 

@@ -12,8 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from undrift.cli.console import open_console
+from undrift.runs.folder.files import read_summary
 from undrift.runs.settings.goals import Column
-from undrift.studies.statistics import Columns, views
+from undrift.studies.statistics import Columns, constant_text, views
 from undrift.studies.tune import Tuning
 from undrift.util.shell import as_argument
 
@@ -101,4 +102,8 @@ def show_grid(summary: dict[str, Any], tuning: Tuning, folder: Path) -> None:
     for name, value in summary["choice"].items():
         typer.echo(f"{name} = {value:g}, {summary['edges'][name]}")
     typer.echo(f"{judge.words} on held-out examples {judge.text(summary['score'])} ({summary['by']} round)")
+    trial = next((folder / "trials").rglob("summary.json"), None)
+    constant = {} if trial is None else (read_summary(trial.parent) or {}).get("constant", {})
+    if judge.metric in constant:
+        typer.echo(f"{constant_text(constant, judge.metric)} on the test set")
     typer.echo(f"Next: undrift run --config {as_argument(folder / 'choice.toml')}")

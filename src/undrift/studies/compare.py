@@ -16,6 +16,7 @@ from typing import Annotated, Any, Self
 import tomli_w
 from pydantic import Field, model_validator
 
+from undrift.data import DataError
 from undrift.runs.loop.run import complete
 from undrift.runs.settings.config import Config, Scalar
 from undrift.runs.settings.engine import Workers
@@ -328,12 +329,19 @@ def compare(
     for trial in trials:
         if sheet.has(trial):
             notify(trial, None)
+    absent: dict[str, DataError] = {}  # without a network each search takes a minute
     with Workers() as pool:
 
         @lru_cache(maxsize=1)
         def shared(setting: str, seed: int) -> Setup:
             trial = next(trial for trial in trials if (trial.setting, trial.config.seed) == (setting, seed))
-            setup = prepare(trial.config)
+            if trial.config.data in absent:
+                raise absent[trial.config.data]
+            try:
+                setup = prepare(trial.config)
+            except DataError as error:
+                absent[trial.config.data] = error
+                raise
             check_shared(sheet.finished_runs(setting), out, setup)
             return replace(setup, pool=pool)
 

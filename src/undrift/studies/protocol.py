@@ -132,14 +132,16 @@ def tuned_row(tuning: Tuning, out: Path, watch: Watch | None = None, engine: Map
 
 
 def check_begun(out: Path, seeds: Sequence[int]) -> None:
-    """Raise a `RunError` if trials were begun in a folder for other final seeds.
+    """Raise a `RunError` if a folder has another comparison, or trials that were begun for other final seeds.
 
     Args:
         out: of the comparison.
         seeds: that judge.
     """
     path = out / "compare.toml"
-    named = read_toml(path).get("seeds") if path.exists() and (out / TUNING).exists() else None
+    if path.exists() and not (out / TUNING).exists():
+        raise RunError(f"{out}: it has a comparison that is not strict; name another folder with --out")
+    named = read_toml(path).get("seeds") if path.exists() else None
     if named is not None and list(named) != list(seeds):
         raise RunError(
             f"{out}: its final seeds, {list(named)}, were named before tuning began; got {list(seeds)}: keep them, or "

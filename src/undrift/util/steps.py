@@ -1,7 +1,7 @@
 """What a run is doing at the moment, as log records: add a handler to `LOG` to read them.
 
-Records have level DEBUG, so that they cost next to nothing and print nothing by default; a trouble that a run survives
-has level WARNING.
+Records have level DEBUG, so that they cost next to nothing and print nothing by default; what a run decides by itself
+has level INFO, and a trouble that it survives WARNING.
 """
 
 import logging
@@ -17,6 +17,16 @@ def tell(text: str, *values: object) -> None:
         values: what to put there.
     """
     LOG.debug(text, *values)
+
+
+def note(text: str, *values: object) -> None:
+    """Report what was decided for a run, for example which columns a model receives; a repetition is not shown.
+
+    Args:
+        text: the decision, with places for the values as in `logging`.
+        values: what to put there.
+    """
+    LOG.info(text, *values)
 
 
 def warn(text: str, *values: object) -> None:

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from undrift.cli.app import app, report_errors
-from undrift.cli.names import PARTITIONS, check_spelling, completion, data_sets, methods
+from undrift.cli.names import check_spelling, completion, data_sets, methods
 from undrift.cli.options import Device
+from undrift.cli.training.run import Partition
 
 
 @app.command("partition")
@@ -19,13 +20,7 @@ def draw_partition(
             help="A data set's name, a path, or package.module:function.", autocompletion=completion(data_sets)
         ),
     ] = "fashion-mnist",
-    partition: Annotated[
-        str,
-        typer.Option(
-            help="iid, dirichlet:0.1, column:NAME, file:clients.json, package.module:function, ...",
-            autocompletion=completion(PARTITIONS),
-        ),
-    ] = "dirichlet:0.1",
+    partition: Partition = None,
     clients: Annotated[
         int | None,
         typer.Option(help="Number of clients; default 100, fewer for small data, or all of a natural partition."),
@@ -47,7 +42,8 @@ def draw_partition(
     from undrift.runs.setup.prepare import prepare
 
     with report_errors("partition"):
-        settings = {"data": data, "partition": partition, "clients": clients, "seed": seed}
+        settings = {"data": data, "clients": clients, "seed": seed}
+        settings |= {} if partition is None else {"partition": partition}
         split = prepare(Config.build(settings, "partition")).partition
         assert split is not None  # there is no task of its own
         path = write_partition(split, out, data=data)

@@ -3,6 +3,7 @@
 A text is the position of its category; NaN stands for a missing value, or a text that is no category.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
@@ -36,6 +37,7 @@ MOST = 50
 
 INDEX = "numbers its rows"
 _ROWS = 50  # a column that numbers fewer rows may be an input
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _FILLS = {"mean": exact_mean, "median": exact_median, "mode": exact_mode}
 
 
@@ -57,10 +59,27 @@ def why_left_out(column: Any, reading: Any) -> str:
         return "no values"
     if not is_text(column):
         return INDEX if reading.scale != "pooled" and _is_index(column) else ""
-    count = len(np.unique(np.asarray(column)))
+    kinds = np.unique(np.asarray(column)).tolist()
     if reading.categories == "none":
         return "texts"
-    return f"{count:,} different texts" if count > min(MOST, len(column) // 2) else ""
+    if len(kinds) <= min(MOST, len(column) // 2):
+        return ""
+    odd = odd_text(kinds)
+    return f"{len(kinds):,} different texts" + (f"; {odd!r} is no number" if odd else "")
+
+
+def odd_text(texts: Sequence[str]) -> str:
+    """The first of some texts that is no number, if most of them are numbers; else empty.
+
+    Args:
+        texts: the different texts of a column.
+
+    Example:
+        >>> odd_text(["31", "4.5", "?"]), odd_text(["f", "m"]), odd_text(["1", "2"])
+        ('?', '', '')
+    """
+    odd = [text for text in texts if text and not _NUMBER.fullmatch(text.strip())]
+    return odd[0] if 2 * len(odd) < len(texts) and odd else ""
 
 
 def _is_index(column: NDArray[Any]) -> bool:
@@ -108,13 +127,10 @@ def as_rows(columns: Columns, wanted: Sequence[InputColumn], split: str = "") ->
 
 def _positions(column: Any, wanted: InputColumn) -> Rows:
     """The position of each text among the categories."""
-    values = np.asarray(column).astype(str)
+    values = np.where(is_missing(column), "", np.asarray(column).astype(str))
     order = {text: place for place, text in enumerate(wanted.categories)}
     kinds, inverse = np.unique(values, return_inverse=True)
-    places = np.array([order.get(text, np.nan) for text in kinds.tolist()], np.float64)[inverse.reshape(-1)]
-    if isinstance(column, np.ma.MaskedArray) and "" not in order:
-        places[column.mask] = np.nan
-    return places
+    return np.array([order.get(text, np.nan) for text in kinds.tolist()], np.float64)[inverse.reshape(-1)]
 
 
 def _numbers(column: Any, name: str, of: str) -> Rows:

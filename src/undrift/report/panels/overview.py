@@ -56,7 +56,8 @@ def differences(material: Material) -> Iterator[Figure]:
     metric = judges.pop()
     labels = tuple(label for label in material.labels if any(label in line.x for line in lines))
     title = f"difference in {metric.words}" + " (points)" * metric.percent
-    panel = line_panel(Axis("method", labels), Axis(title, percent=metric.percent), lines, True)
+    axes = Axis("method", labels), Axis(title, percent=metric.percent)
+    parts = tuple((line.label if len(lines) > 1 else "", line_panel(*axes, [line], True)) for line in lines)
     better = "below" if metric.minimised else "above"
     bars = f"their intervals, which together have {LEVEL:.0%}" if material.claims else f"their {LEVEL:.0%} intervals"
     reading = f"Points are mean differences within a seed, bars {bars}; a method whose bar is "
@@ -65,5 +66,5 @@ def differences(material: Material) -> Iterator[Figure]:
         "differences",
         f"Difference from {material.baseline} {'in late accuracy' if material.claims else 'at the end'}",
         reading,
-        (("", panel),),
+        parts,
     )

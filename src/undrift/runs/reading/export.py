@@ -68,6 +68,7 @@ def export(
     path, run = Path(f"model{ending}") if out is None else Path(out), load_run(folder)
     if not path.parent.is_dir():
         raise ValueError(f"export: the folder {path.parent} does not exist; create it first")
+    run.warn_of_global(client)
     if format == "onnx":
         _check_onnx()
         _write_graph(run, run.model(task, client=client, round=round), path, task)

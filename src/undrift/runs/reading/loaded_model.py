@@ -65,6 +65,11 @@ class LoadedModel:
     module: nn.Module
     preprocess: Preprocess
 
+    def __repr__(self) -> str:
+        made, name = self.preprocess, type(self.module).__name__
+        what = ", ".join(made.targets) if made.targets and made.kind == "table" else f"{made.outputs} outputs"
+        return f"LoadedModel({name}: {made.kind} {list(made.shape)} -> {', '.join(made.labels[:10]) or what})"
+
     def predict(self, data: Any) -> dict[str, list[Any]]:
         """Predictions for new data, as columns: of classes "prediction" and "probability", or the targets' names.
 
@@ -194,6 +199,7 @@ def load_model(folder: str | Path, *, client: int | None = None, round: Round | 
             raise RunError(
                 f"{path}: a run on a task of its own has no record of its data; use load_run(folder).model(task)"
             )
+        run.warn_of_global(client)
         return LoadedModel(run.model(client=client, round=round), run.preprocess)
     if client is not None or round is not None:
         raise RunError(f"{path}: an export has one model; leave out client and round, or give the run's folder")

@@ -35,6 +35,8 @@ from pathlib import Path
 
 {others}
 
+if len(sys.argv) < 2:
+    sys.exit(__doc__)
 here = Path(__file__).parent
 made = json.loads((here / "preprocess.json").read_text())
 model = torch.export.load(here / "model.pt2").module()
@@ -49,11 +51,16 @@ _TABLE = """
 def number(text, column):
     if column["categories"]:
         return column["categories"].index(text) if text in column["categories"] else float("nan")
-    return float({"true": 1, "false": 0}.get(text.lower(), text or "nan"))
+    missing = text in ("", "NA", "N/A", "n/a", "#N/A", "NULL", "null", "nan", "NaN")
+    if missing and column["fill"] is None:
+        sys.exit(f"column {column['name']!r}: a value is missing; fill it, training had none to put there")
+    return float("nan" if missing else {"true": 1, "false": 0}.get(text.lower(), text))
 
 
-with open(sys.argv[1], newline="") as file:
+with open(sys.argv[1], newline="", encoding="utf-8-sig") as file:
     rows = list(csv.DictReader(file))
+if absent := [column["name"] for column in made["columns"] if column["name"] not in (rows or [{}])[0]]:
+    sys.exit(f"{sys.argv[1]}: no column {', '.join(absent)}, which the model was trained on")
 inputs = [[number(row[column["name"]], column) for column in made["columns"]] for row in rows]
 inputs = torch.tensor(inputs, dtype=torch.float64)"""
 

@@ -27,6 +27,7 @@ from undrift.runs.settings.config import Config
 from undrift.runs.setup.choose_model import build_arguments
 from undrift.runs.setup.prepare import prepare
 from undrift.util.display.html import html_table, short_text
+from undrift.util.steps import warn
 from undrift.util.storage.history import History
 from undrift.util.storage.metrics import read_rows
 
@@ -87,6 +88,16 @@ class SavedRun:
                 raise RunError(f"client {client}: there are {population} clients, numbered from 0 to {population - 1}")
             module = simulation.module(state) if client is None else simulation.personal(state, client)
             return plain_copy(module)
+
+    def warn_of_global(self, client: int | None) -> None:
+        """Warn who takes the model for all clients of a run that was judged by each client's own.
+
+        Args:
+            client: whose model is taken; None takes the global one.
+        """
+        if client is None and str((self.summary or {}).get("judged_by")).startswith("personal_"):
+            last = (self.config.clients or 1) - 1
+            warn("%s: this is the model for all; clients have their own, by their number: 0 to %d", self.folder, last)
 
     @cached_property
     def preprocess(self) -> Preprocess | None:

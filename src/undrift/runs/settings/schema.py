@@ -17,7 +17,10 @@ LONGEST = 100_000
 """The most characters that a text in settings may have."""
 
 
-LISTED = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
+_COMMA = re.compile(r",\s*(?![^(]*\))")
+
+LISTED = BeforeValidator(lambda value: tuple(_COMMA.split(value)) if isinstance(value, str) else value)
+"""A list, which a text may stand for: "f1(label=1),auroc" has two names."""
 """Annotates a list of texts: one text is a list of one."""
 
 

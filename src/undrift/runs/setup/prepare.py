@@ -19,6 +19,7 @@ from undrift.core.tasks.participation import read_trace
 from undrift.core.tasks.task import HasProxy, Task
 from undrift.data import CorruptTests, Dataset, DataTask, Split, load
 from undrift.data.loader import known_source
+from undrift.data.own.rows import odd_text
 from undrift.data.partitions.draw import Partition, parse, partition
 from undrift.data.partitions.natural import ByColumn, Natural
 from undrift.data.partitions.schemes import Scheme
@@ -34,7 +35,7 @@ from undrift.runs.settings.named_arguments import check_name, parts
 from undrift.runs.settings.schema import ConfigError
 from undrift.runs.setup.choose_model import check_fit, check_kind, default_model, model_maker
 from undrift.runs.setup.custom_tasks import Abilities, abilities, find_task, require_task, resolve_goal
-from undrift.util.steps import tell, warn
+from undrift.util.steps import note, tell, warn
 
 EXAMPLES = 100
 """A run that names no number of clients has no more than can have this many examples each."""
@@ -125,6 +126,8 @@ def corrupt_data(dataset: Dataset, split: Partition, seed: int) -> tuple[Dataset
 
 
 CLIENTS, COHORT = 100, 10  # defaults
+
+_SHOWN = 12  # columns that are named one by one
 _BUILD = ("model", "init", "frozen")  # settings of what builds the model
 
 
@@ -199,8 +202,7 @@ def prepare(
         tell("loading %s", name)
         dataset = load_data(name, arguments, scheme) if dataset is None else dataset
         check_owner(dataset, scheme)
-        if dataset.left_out:
-            warn("%s: left out as inputs: %s", name, ", ".join(dataset.left_out))
+        _tell_columns(dataset, name, named="inputs" in arguments)
         owners = None if dataset.train.owners is None else dataset.train.owners.numpy()
         labels = dataset.train.targets.numpy()
         tell("splitting %s over clients", name)
@@ -208,6 +210,12 @@ def prepare(
         wanted = config.clients or (None if scheme.inner.fixed else default_clients(len(labels), CLIENTS))
         with _naming_owners(dataset):
             split = partition(scheme, labels, clients=wanted, seed=config.seed, owners=owners)
+        if wanted == 1 and config.clients is None:
+            columns = _owner_columns(dataset)
+            warn(
+                "%s: one client, since there are only %d training examples; for several give --clients 4%s",
+                *(name, len(labels), f", or --partition column:{columns[0]}" if columns else ""),
+            )
         config = _fill_defaults(config, dataset, split)
         make = _maker(config, dataset)
         check_kind(config, make, dataset)
@@ -252,14 +260,32 @@ def _naming_owners(dataset: Dataset) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        texts = [one.name for one in dataset.columns if one.categories and dataset.train.owners is None]
-        folder = ["folder"] if dataset.kind == "image" and "folder (beside images)" in dataset.left_out else []
-        if not (known := folder or texts):
+        if not (known := _owner_columns(dataset)):
             raise
         raise ValueError(
             f"{error}; if a column names the client of each row, as {', '.join(known)} may: "
             f"--partition column:{known[0]}"
         ) from None
+
+
+def _owner_columns(dataset: Dataset) -> list[str]:
+    """The columns that may name the client of each example, if none is known to."""
+    if dataset.kind == "image":
+        return ["folder"] * ("folder (beside images)" in dataset.left_out)
+    return [one.name for one in dataset.columns if one.categories and dataset.train.owners is None]
+
+
+def _tell_columns(dataset: Dataset, name: str, named: bool) -> None:
+    """Report which columns of a table models receive, unless they were named, which are left out, and why."""
+    if dataset.left_out:
+        warn("%s: left out as inputs: %s", name, ", ".join(dataset.left_out))
+    for one in dataset.columns:
+        if odd := odd_text(one.categories):
+            warn("%s: column %r is read as texts, since %r is no number; leave such cells empty", name, one.name, odd)
+    if dataset.columns and dataset.targets not in ((), ("targets",)) and not named:
+        shown = [f"{one.name}{f' ({len(x)} texts)' if (x := one.categories) else ''}" for one in dataset.columns]
+        more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+        note("%s: predicts %s from %s%s", name, ", ".join(dataset.targets), ", ".join(shown[:_SHOWN]), more)
 
 
 def _class_counts(dataset: Dataset, split: Partition) -> list[int]:

@@ -169,12 +169,12 @@ class _Steps(logging.Handler):
 
     def __init__(self, progress: Progress) -> None:
         super().__init__()
-        self.progress, self.warned = progress, Counter[str]()
+        self.progress, self.warned = progress, Counter[tuple[int, str]]()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= logging.WARNING:
-            self.warned[record.getMessage()] += 1
-            if self.warned[record.getMessage()] == 1:
+        if record.levelno >= logging.INFO:
+            self.warned[record.levelno, record.getMessage()] += 1
+            if self.warned[record.levelno, record.getMessage()] == 1:
                 self.progress.print(record.getMessage())
             if LOG.parent is not None and LOG.parent.hasHandlers():
                 LOG.parent.handle(record)
@@ -184,8 +184,8 @@ class _Steps(logging.Handler):
         (self.progress.begin_trial if hasattr(record, "trial") else self.progress.show_step)(record.getMessage())
 
     def close(self) -> None:
-        for message, count in self.warned.items():
-            if count > 1:
+        for (level, message), count in self.warned.items():
+            if count > 1 and level >= logging.WARNING:
                 self.progress.print(f"{count} times: {message}")
         self.warned.clear()
         super().close()
