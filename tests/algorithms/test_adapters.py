@@ -354,7 +354,7 @@ def test_product_errors() -> None:
     """A pair of scalars, B = (1, 3) and A = (2, 4): the mean of products is 7, the product of means 6."""
     layout = Layout(("x.lora_A", "x.lora_B"), ((1, 1), (1, 1)))
     (found,) = product_errors(layout, torch.zeros(2), torch.tensor([[2.0, 1.0], [4.0, 3.0]]))
-    assert (found.layer, found.error) == ("x", pytest.approx(1.0)) and found.relative == pytest.approx(1 / 7)
+    assert (found.layer, found.error) == ("x", pytest.approx(1.0)) and found.relative == pytest.approx(1 / 7)  # type: ignore[comparison-overlap]
     with pytest.raises(ValueError, match="one weight of 0 or more for each of 2 clients"):
         product_errors(layout, torch.zeros(2), torch.ones(2, 2), [1.0])
 

@@ -141,7 +141,7 @@ def test_the_aggregated_model_is_the_mean_of_the_clients_models(name: str, metho
     for key, x in got.items():
         if x.is_floating_point():
             mean = torch.stack([p * one[key].double() for p, one in zip(shares, each, strict=True)]).sum(0)
-            torch.testing.assert_close(x.double(), mean, rtol=1e-6, atol=1e-8, msg=lambda m, key=key: f"{key}: {m}")
+            torch.testing.assert_close(x.double(), mean, rtol=1e-6, atol=1e-8, msg=lambda m, key=key: f"{key}: {m}")  # type: ignore[misc]
     assert any(not torch.allclose(one[key].double(), got[key].double(), atol=1e-6) for one in each for key in got)
 
 

@@ -85,7 +85,7 @@ WEIGHTS = {"quadratics": ("conv_weight", "fc_weight"), "network": ("body.0.weigh
 def both(case: str, problem: str, **changes: Any) -> tuple[Tensor, Tensor]:
     (algorithm, oracle), (task, local, _) = CASES[case], TASKS[problem]
     local = replace(local, **changes)
-    own = {"eligible": WEIGHTS[problem.split()[-1]]} if case.startswith("fedfsa") else {}
+    own: dict[str, Any] = {"eligible": WEIGHTS[problem.split()[-1]]} if case.startswith("fedfsa") else {}
     own |= {"epochs": local.epochs} if case.startswith("fedscam") else {}
     settings = methods.Settings(local.lr, local.decay, local.weight_decay, local.clip)
     view = View(task, local, cohort=3, seed=2)
@@ -236,7 +236,7 @@ def test_the_norm_of_the_offset_follows_the_share_of_the_chosen(monkeypatch: pyt
 
 
 def test_a_client_is_evaluated_with_the_model_it_last_trained() -> None:
-    frames, own = watch(fedfsa(), TASK, LOCAL, 4, cohort=2), {}
+    frames, own = watch(fedfsa(), TASK, LOCAL, 4, cohort=2), dict[int, Tensor]()
     for frame in frames:
         own |= {i: frame.before.params + upload.delta for i, upload in frame.uploads.items()}
     last = frames[-1]

@@ -162,7 +162,7 @@ def test_fedgloss_reaches_the_optimum_without_radii() -> None:
 def test_numbers_of_fedsmoo(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = spy(monkeypatch)
     first, second = watch(fedsmoo(0.1, 0.1), *T2, 2)
-    close(torch.stack([look.offset for look in seen.steps[:2]]), (0.1, -0.1))
+    close(torch.stack([look.offset for look in seen.steps[:2]]), (0.1, -0.1))  # type: ignore[misc]
     close(torch.stack(first.client("perturbation", "d")), (0.1, -0.1))
     assert float(first.after.parts["perturbation"].s) == 0, "opposite clients agree on nothing"
     close(first.w, 1.82)

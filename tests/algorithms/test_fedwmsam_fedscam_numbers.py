@@ -132,7 +132,7 @@ def test_scores_of_the_sheet() -> None:
     radii = []
     for score in clients:
         # the pilot looks downhill: cos(-gradient, u) = c, and stands half a radius of h away
-        g, points = torch.tensor([score.h, 0.0], dtype=torch.float64), []
+        g, points = torch.tensor([score.h, 0.0], dtype=torch.float64), list[Tensor]()
         u = sketch(torch.tensor([-score.c, 0.75**0.5], dtype=torch.float64), 256)
         start = SimpleNamespace(w0=torch.zeros(2).double(), data=lambda purpose: iter([0, 0]), report=lambda *_: None)
         start.gradient_at = lambda point, batch, g=g, points=points: (points.append(point.clone()), g.clone())[1]
@@ -150,7 +150,7 @@ def test_what_a_client_claims_bounds_its_weight() -> None:
 
 def test_the_gradients_of_a_score(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, original = [], Samples.gradient_at
-    monkeypatch.setattr(Samples, "gradient_at", lambda self, *args: asked.append(args) or original(self, *args))
+    monkeypatch.setattr(Samples, "gradient_at", lambda self, *args: asked.append(args) or original(self, *args))  # type: ignore[func-returns-value]
     for name, looks in [("fedscam", 4), ("fedscam-sam", 4), ("fedscam-wa", 3)]:
         path(make(name), Quadratics.random(sizes=[9] * 6), Local(batch_size=1), 1)
         assert len(asked) == 6 * looks, name
@@ -210,7 +210,7 @@ def test_of_two_that_point_apart_the_shorter_is_dampened_once() -> None:
     view: Any = ServerView(params=zero, w0=zero, setting=setting, round=0, cohort=2, state="kept")
     total, kept = Dampened(1.0, 0.8, clusters=1, damp=0.3).gather(uploads, [Score(0.0, 0.0)] * 2, view)
     close(total, ((2 - 0.3) / 2, 0))
-    assert kept == "kept"
+    assert kept == "kept"  # type: ignore[comparison-overlap]
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ def test_an_impossible_discrepancy_is_refused() -> None:
     broadcast = server.send(algorithm, state, simulation.job.setting)
     gate = Gate(algorithm, LOCAL, broadcast, [0, 1])
     upload = simulation.worker.visit(0, broadcast, None, gate)
-    refused = gate.admit(replace(upload, parts={"aggregation": Skew(-1.0)}), gate.total())
+    refused = gate.admit(replace(upload, parts={"aggregation": Skew(-1.0)}), gate.total())  # type: ignore[type-var]
     assert refused.reason is Reason.WEIGHT and "a discrepancy is 0 or more, got -1.0" in refused.detail
 
 

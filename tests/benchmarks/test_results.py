@@ -314,7 +314,7 @@ def test_published_differences_beside_ours() -> None:
     assert not contradicts(better, 2.57) and not contradicts(unclear, -1.08)
     ours = {"fedsam": better, "scaffold": worse, "feddyn": unclear}
     # ours fedsam > feddyn > fedavg > scaffold, theirs scaffold > feddyn > fedavg > fedsam; d = 3, 0, 0, 3
-    assert order_agreement(ours, theirs) == (pytest.approx(1 - 6 * 18 / (4 * 15)), 4)
+    assert order_agreement(ours, theirs) == (pytest.approx(1 - 6 * 18 / (4 * 15)), 4)  # type: ignore[comparison-overlap]
     assert order_agreement({"fedsam": better}, theirs) is None
     text = beside({"s": [source]}, {"s": ours}, "fedavg")
     assert "| fedsam | +4.0 [+1.0, +7.0] | **-1.1** |" in text and "| feddyn | +1.0 [-1.0, +3.0] | +2.1 |" in text

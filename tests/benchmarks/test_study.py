@@ -67,7 +67,7 @@ def test_a_study(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert json.loads((tmp_path / "results" / "machine.json").read_text()) == study.machine()
 
     config = study.settings("tiny", "skewed/center/1")
-    summary = complete(config, tmp_path / "again", lambda: prepare(config), None)
+    summary = complete(config, tmp_path / "again", lambda: prepare(config), None)  # type: ignore[func-returns-value]
     assert json.loads((tmp_path / "again" / "summary.json").read_text())["sha256"] == lines[1]["sha256"], summary
     with pytest.raises(SystemExit, match="not in"):
         study.settings("tiny", "skewed/center/7")

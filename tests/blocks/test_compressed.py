@@ -86,7 +86,7 @@ def test_quantisation_equals_its_oracle(bits: int) -> None:
     for client, upload in frame.uploads.items():
         own = plain.worker.visit(client, sent, None, gate).delta
         random = generator(5, 0, client, "quantize")
-        expected = []
+        expected: list[float] = []
         for block in own.split(BLOCK):
             draws = torch.rand(len(block), generator=random, dtype=torch.float64).tolist()
             expected += quantized(block.tolist(), bits, draws) if block.any() else block.tolist()

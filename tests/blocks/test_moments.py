@@ -19,7 +19,7 @@ from undrift.testing import ContractError, Quadratics, check_block
 BOWL = Quadratics.random(clients=1, sizes=(7,))
 BOWLS = Quadratics.random(clients=3, sizes=(3, 5, 2))
 LOCAL = Local(lr=0.05, weight_decay=0.1, epochs=1, batch_size=1)
-TORCH: dict[str, tuple[LocalOptimizer, Callable[..., torch.optim.Optimizer]]] = {
+TORCH: dict[str, tuple[LocalOptimizer[Any, Any, Any, Any, Any], Callable[..., torch.optim.Optimizer]]] = {
     "momentum": (LocalSGD(0.9), lambda p, **k: torch.optim.SGD(p, momentum=0.9, **k)),
     "nesterov": (LocalSGD(0.7, True), lambda p, **k: torch.optim.SGD(p, momentum=0.7, nesterov=True, **k)),
     "adam": (LocalAdam(), lambda p, **k: torch.optim.Adam(p, **k)),

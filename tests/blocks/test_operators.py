@@ -267,7 +267,7 @@ def test_rescaling_a_sam_offset_to_its_radius_is_fedsam(monkeypatch: pytest.Monk
         perturbation=SAM(0.1), spectral=Filters(perturbation=cap_norm(0.1)), aggregation=fedsam().aggregation
     )
     runs = [path(a, Quadratics.random(), Local(lr=0.05, epochs=5), 30, 3) for a in (capped, fedsam(0.1))]
-    close(*runs, tolerance=1e-12)
+    close(runs[0], runs[1], tolerance=1e-12)
 
 
 def test_clipped_and_rescaled_coordinates() -> None:

@@ -156,7 +156,7 @@ def test_every_algorithm_reads_back() -> None:
 @pytest.mark.sweep(every=0)
 def test_all_pairs_of_blocks_read_back() -> None:
     pairs = [{one: a, other: b} for one, other in combinations(VALUES, 2) for a in VALUES[one] for b in VALUES[other]]
-    read = Counter()
+    read = Counter[str]()
     for pair in pairs:
         try:
             algorithm = Algorithm(**pair)

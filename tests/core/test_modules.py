@@ -43,7 +43,7 @@ def in_place(backend: str) -> Net:
 
 
 def whole(backend: str) -> nn.Module:
-    return torch.compile(Net(), backend=backend)
+    return torch.compile(Net(), backend=backend)  # type: ignore[return-value]
 
 
 def trained(model: nn.Module) -> Tensor:
@@ -91,7 +91,7 @@ def test_names_are_those_of_the_plain_model() -> None:
     )
     freeze(model, ["first.*"])
     assert bind(model).layout.names == ("last.weight", "last.bias")
-    wide = nn.Conv2d(2, 2, 2).to(memory_format=torch.channels_last)
+    wide = nn.Conv2d(2, 2, 2).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     assert plain_copy(wide)["weight"].is_contiguous()
     with eager(net):
         pass

@@ -80,4 +80,4 @@ def test_types_of_batches_are_kept() -> None:
     ordered = home(OrderedDict(b=torch.zeros(1), a=[torch.ones(1)]))
     assert type(ordered) is OrderedDict and list(ordered) == ["b", "a"] and isinstance(ordered["a"], list)
     counted = home(defaultdict(list, {"a": torch.ones(1)}))
-    assert counted.default_factory is list
+    assert counted.default_factory is list  # type: ignore[comparison-overlap]

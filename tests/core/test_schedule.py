@@ -214,7 +214,7 @@ def test_a_decay_that_grows_is_refused() -> None:
 def test_the_factors_of_a_visit_are_summed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     local, built = Local(step_schedule="warmup(3) + cosine"), list[int]()
     expected = [sum(local.factor(step, 317) ** power for step in range(317)) for power in (1, 2)]
-    monkeypatch.setattr(Schedule, "ending", lambda self, end: built.append(end) or self)
+    monkeypatch.setattr(Schedule, "ending", lambda self, end: built.append(end) or self)  # type: ignore[func-returns-value]
     assert [local.factors(317), local.factors(317, 2)] == expected and local.share(317) > 0 and not built
 
 

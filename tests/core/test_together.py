@@ -126,7 +126,7 @@ def test_losses_of_examples() -> None:
         torch.testing.assert_close(each(outputs, targets).mean(), criterion(outputs, targets))
     assert example_losses(nn.CrossEntropyLoss()) is None
     with pytest.raises(ValueError, match="one class per example"):
-        example_losses(cross_entropy)(outputs, outputs)
+        example_losses(cross_entropy)(outputs, outputs)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

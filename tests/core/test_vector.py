@@ -109,7 +109,7 @@ def test_parameters_of_several_dtypes_have_one_master() -> None:
 
 def test_channels_last_weights_keep_their_strides_and_the_vector_its_order() -> None:
     plain = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(32, 3))
-    module = copy.deepcopy(plain).to(memory_format=torch.channels_last)
+    module = copy.deepcopy(plain).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     first, second, inputs = bind(plain), bind(module), torch.randn(5, 3, 6, 6)
     assert torch.equal(first.w, second.w) and module[0].weight.stride() == (27, 1, 9, 3)
     for bound in (first, second):

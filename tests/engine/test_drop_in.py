@@ -81,7 +81,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(name: str, modules: tuple[ModuleType, ...], root: Path, **settings: Any) -> list[ArrayRecord]:
     """The global model before and after each of two rounds."""
     _, client, server = modules
-    grid, seen = StandInGrid(client.app, NODES, root), []
+    grid, seen = StandInGrid(client.app, NODES, root), list[ArrayRecord]()
     config = tomllib.loads((FOLDER / name / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     config |= {"num-rounds": 2, "num-nodes": NODES, **settings}
     evaluate = server.evaluate

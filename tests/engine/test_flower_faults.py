@@ -212,7 +212,7 @@ def rebuilt(change: Any) -> Any:
         contents = {key: thing.deflate() for key, thing in get_all_nested_objects(reply).items()}
         kinds = {head_of(data)[0]: key for key, data in contents.items()}
         change(contents, reply.object_id, kinds)
-        out = inflate_object_from_contents(reply.object_id, contents)
+        out: Any = inflate_object_from_contents(reply.object_id, contents)
         out.metadata.__dict__["_message_id"] = reply.metadata.message_id
         return out
 

@@ -1,5 +1,7 @@
 """The records of Flower's messages: bits travel unchanged, and what is not as declared is refused."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -32,16 +34,17 @@ def test_every_dtype_travels_bit_for_bit() -> None:
 
 
 def test_arrays_that_are_not_as_declared_are_refused() -> None:
-    good = {"dtype": "float32", "shape": (2,), "stype": STYPE, "data": bytes(8)}
+    good: dict[str, Any] = {"dtype": "float32", "shape": (2,), "stype": STYPE, "data": bytes(8)}
     assert decode(ArrayRecord({"x": Array(**good)}))["x"].tolist() == [0.0, 0.0]
-    for wrong, message in [
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"stype": "numpy.ndarray"}, "serialised as 'numpy.ndarray'"),
         ({"dtype": "object"}, "dtype 'object' is not known"),
         ({"data": bytes(7)}, r"7 bytes for shape \(2,\) of float32"),
         ({"shape": (-2,)}, "is not a shape"),
         ({"shape": (2**62, 2**62)}, "8 bytes for shape"),
         ({"dtype": "bool", "data": b"\x01\x02"}, "neither 0 nor 1"),
-    ]:
+    ]
+    for wrong, message in refused:
         with pytest.raises(WireError, match=message):
             decode(ArrayRecord({"x": Array(**{**good, **wrong})}))
     with pytest.raises(WireError, match="have 8 bytes, at most 7"):

@@ -49,9 +49,9 @@ def test_a_round_waits_for_a_node_that_left_in_it_but_not_beyond_its_limits(cloc
     ):
         grid = grid_of("fedavg", 3, tmp_path / str(number))
         grid.delay = {1: 5.0}
-        grid.later(2.0, lambda grid=grid: grid.kill(1))
+        grid.later(2.0, lambda grid=grid: grid.kill(1))  # type: ignore[misc]
         if back is not None:
-            grid.later(back, lambda grid=grid: (grid.delay.clear(), grid.join(1)))
+            grid.later(back, lambda grid=grid: (grid.delay.clear(), grid.join(1)))  # type: ignore[misc]
         strategy = strategy_of("fedavg", quorum=0.3, rejoin=rejoin, deadline=deadline, poll=0.1)
         start(strategy, grid, 1)
         (record,) = strategy.records
@@ -105,7 +105,7 @@ def test_a_node_that_restarts_all_the_time_is_asked_three_times_at_most(clock: C
     grid.delay = {1: 600.0}
     for second in range(1, 19):
         grid.later(float(second), lambda: grid.restart(1))
-    sent = []
+    sent: list[Any] = []
     push = grid.push_messages
 
     def counting(messages: Any) -> Any:

@@ -37,7 +37,7 @@ def test_the_deadline_holds_on_the_true_clock(real_time: None, tmp_path: Path) -
 def test_a_slow_node_holds_nobody_up_and_its_late_reply_never_enters(clock: Clock, tmp_path: Path) -> None:
     grid = grid_of("scaffold", 3, tmp_path)
     grid.delay = {0: 30.0}  # it replies in the next round
-    late = []
+    late: list[Any] = []
 
     def after(state: ServerState, record: Any) -> None:
         late.extend(key for key in grid.pushed if key not in late)
@@ -97,10 +97,10 @@ def test_over_selection_draws_more_and_counts_all(tmp_path: Path) -> None:
 def test_a_connection_that_fails_now_and_then_costs_nothing_but_time(tmp_path: Path) -> None:
     class Flaky(StandInGrid):
         def get_node_ids(self) -> Any:
-            return self.fail() or super().get_node_ids()
+            return self.fail() or super().get_node_ids()  # type: ignore[func-returns-value]
 
         def pull_messages(self, message_ids: Any) -> Any:
-            return self.fail() or super().pull_messages(message_ids)
+            return self.fail() or super().pull_messages(message_ids)  # type: ignore[func-returns-value]
 
         def fail(self) -> None:
             if self.random.random() < 0.3:

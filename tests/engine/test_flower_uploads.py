@@ -1,6 +1,7 @@
 """The Flower engine on a SuperLink: uploads that trickle, stop, or are larger than what was ordered."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,16 +120,16 @@ def test_a_reply_to_another_message_than_announced_is_refused(clock: Clock, tmp_
         return response
 
     keys: dict[int, str] = {}
-    link.PullMessages = forged
+    link.PullMessages = forged  # type: ignore[method-assign, assignment]
     push = link.PushMessages
 
-    def noted(request: object) -> object:
+    def noted(request: Any) -> object:
         for message in request.messages_list:
             if message.metadata.message_type == "train":
                 keys[message.metadata.dst_node_id] = message.metadata.message_id
         return push(request)
 
-    link.PushMessages = noted
+    link.PushMessages = noted  # type: ignore[method-assign, assignment]
     strategy = strategy_of("fedavg", quorum=0.0, patience=9)
     start(strategy, grid, 1)
     assert not strategy.records[0].clients and strategy.records[0].rejections

@@ -67,7 +67,7 @@ def test_spread_is_that_of_explicit_pairs() -> None:
     matrix, bands = vectors(), 10
     found = spread(matrix, LAYOUT)
     assert found.layers == ("conv.weight", "fc.weight")
-    every = {b: [] for b in range(bands)}
+    every: dict[int, list[Any]] = {b: [] for b in range(bands)}
     for n, layer in enumerate(cells(matrix, bands)):
         for b, clients in enumerate(layer):
             pairs = [np.linalg.norm(x - y) for x, y in combinations(clients, 2)]

@@ -16,7 +16,7 @@ X = torch.randn(7, 2, 2, generator=torch.Generator().manual_seed(2), dtype=torch
 
 def small(samples: int) -> Variational:
     """Three latent units over the pixels themselves, five classes; the same weights whatever the samples."""
-    return seeded(partial(Variational, nn.Flatten(), 4, 3, 5, samples), 0).double()
+    return seeded(partial(Variational, nn.Flatten(), 4, 3, 5, samples), 0).double()  # type: ignore[return-value]
 
 
 def test_variational_cnn_size() -> None:

@@ -104,7 +104,7 @@ def fedcr(
         w = average(p, p.cohort(t), w, moved, sizes=False)
         new = {c: multiply(experts) for c, experts in seen.items()}
         common = [
-            tuple((1 - h.beta2) * a + h.beta2 * b for a, b in zip(old, new[c], strict=True)) if c in new else old
+            tuple((1 - h.beta2) * a + h.beta2 * b for a, b in zip(old, new[c], strict=True)) if c in new else old  # type: ignore[misc]
             for c, old in enumerate(common)
         ]
         path.append(w)

@@ -167,7 +167,7 @@ def multi_krum(rows: Rows, result: Told, f: int, q: int) -> np.ndarray:
     """Mean of the q best scores; ties to the lowest index."""
     scores = krum_scores(rows, f)
     best = sorted(range(len(rows)), key=lambda i: (scores[i], i))[:q]
-    return sum(rows[i] for i in best) / q
+    return sum(rows[i] for i in best) / q  # type: ignore[return-value]
 
 
 def krum(rows: Rows, result: Told, f: int) -> np.ndarray:
@@ -197,7 +197,7 @@ def norm_clip(rows: Rows, result: Told, c: float | None = None, q: float | None 
     if q is not None:
         bit = sum(1.0 for x in lengths if x <= limit) / len(rows)
         result["kept"]["c"] = limit * math.exp(-lr * (bit - q))
-    return sum(row * min(1.0, limit / x) for row, x in zip(rows, lengths, strict=True)) / len(rows)
+    return sum(row * min(1.0, limit / x) for row, x in zip(rows, lengths, strict=True)) / len(rows)  # type: ignore[return-value]
 
 
 def weiszfeld(rows: Rows, weights: list[float], passes: int, floor: float) -> Rows:
@@ -222,7 +222,7 @@ def geometric_median(rows: Rows, result: Told, passes: int, floor: float, by_exa
 
 def run(rule: Rule, p: Problem, s: Settings, rounds: int, **hyper: Any) -> Path:
     """The global model after each round; label counts and proxy batches are the task's."""
-    path, kept = [p.start()], {}
+    path, kept = [p.start()], dict[str, Any]()
     task = getattr(p, "task", None)
     for t in range(rounds):
         w, clients = path[-1], p.cohort(t)

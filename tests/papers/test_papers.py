@@ -135,9 +135,9 @@ def test_ours_beside_published(tiny: Paper) -> None:
     assert first.difference == pytest.approx(1.0)
     assert first.gap is None
     assert (second.published, second.published_std) == (64.0, 1.0)
-    assert (second.gap, second.published_gap) == (pytest.approx(2.0), pytest.approx(4.0))
+    assert (second.gap, second.published_gap) == (pytest.approx(2.0), pytest.approx(4.0))  # type: ignore[comparison-overlap]
     # Student's quantile for 2 degrees of freedom is 4.3027; 4.3027 * 2 / sqrt(3) = 4.968
-    assert second.interval == (pytest.approx(-1 - 4.968, abs=1e-3), pytest.approx(-1 + 4.968, abs=1e-3))
+    assert second.interval == (pytest.approx(-1 - 4.968, abs=1e-3), pytest.approx(-1 + 4.968, abs=1e-3))  # type: ignore[comparison-overlap]
     headings, lines = result_cells([first, second], "fedavg")
     assert headings == ["setting", "method", "ours", "published", "difference", "ours vs fedavg", "published vs"]
     assert lines[1][2:] == ["63.00 ± 2.00", "64.00 ± 1.00", "-1.00 [-5.97, +3.97]", "+2.00 [-1.00, +5.00]", "+4.00"]
@@ -323,7 +323,7 @@ def test_a_step_that_could_not_be_measured_is_measured_again(tmp_path: Path, mon
 
 
 def test_runs_that_differ_in_numbers_are_rehearsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
+    made: list[Any] = []
     monkeypatch.setattr("undrift.papers.runner.dry_run", made.append)
     settings = [
         {"method": "fedsam", "arguments": {"rho": 0.1}, "partition": "dirichlet:0.1"},

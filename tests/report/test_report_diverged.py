@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_round_of_an_evaluation_without_a_number() -> None:
-    done = [{"round": 1, "mae": 0.3}, {"round": 2, "mae": nan}, {"round": 3}]
+    done: list[dict[str, Any]] = [{"round": 1, "mae": 0.3}, {"round": 2, "mae": nan}, {"round": 3}]
     assert lost_round(done, "mae") == 2 and lost_round(done[:1], "mae") is None and lost_round([], "mae") is None
     assert lost_round([{"round": 1, "mae": None}], "mae") == 1
     personal = [{"round": 1, "personal_mae": 0.1, "personal_seconds": 1}, {"round": 2, "personal_seconds": 1}]

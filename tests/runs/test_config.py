@@ -63,9 +63,15 @@ def test_the_papers_preset_is_the_former_default_of_run_files() -> None:
 
 def test_identity_is_what_the_result_depends_on() -> None:
     base = Config.build(GOOD).identity()
-    same = [{"engine": {"name": "local"}}, {"output": {"keep": 5}}, {"rounds": 70}]
+    same: list[dict[str, Any]] = [{"engine": {"name": "local"}}, {"output": {"keep": 5}}, {"rounds": 70}]
     same += [{"target": 0.9}, {"target": [0.7, 0.9]}]
-    other = [{"seed": 4}, {"arguments": {"rho": 0.1}}, {"local": {"lr": 0.1}}, {"partition": "iid"}, {"model": "cnn"}]
+    other: list[dict[str, Any]] = [
+        {"seed": 4},
+        {"arguments": {"rho": 0.1}},
+        {"local": {"lr": 0.1}},
+        {"partition": "iid"},
+        {"model": "cnn"},
+    ]
     assert {Config.build({**GOOD, **change}).identity() for change in same} == {base}
     assert len({Config.build({**GOOD, **change}).identity() for change in other} | {base}) == 1 + len(other)
 

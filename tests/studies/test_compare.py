@@ -115,7 +115,7 @@ def test_only_what_is_new_runs_and_data_are_loaded_once(
     tmp_path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded, prepare = [], module.prepare
-    monkeypatch.setattr(module, "prepare", lambda config: loaded.append(config.seed) or prepare(config))
+    monkeypatch.setattr(module, "prepare", lambda config: loaded.append(config.seed) or prepare(config))  # type: ignore[func-returns-value]
     compare(Comparison.build(ONE), tmp_path)
     assert started == ["fedavg/seed-0", "prox-0.1/seed-0"] and loaded == [0]
     started.clear()

@@ -239,7 +239,7 @@ def test_the_command_line_shows_the_judged_accuracy(done: tuple[Path, dict[str, 
 
 def test_the_progress_line_shows_the_judged_accuracy() -> None:
     with RunProgress(3, console=Console(file=io.StringIO())) as shown:
-        status = []
+        status: list[Any] = []
         for row in ({"accuracy": 0.1}, {"accuracy": 0.2, "personal_accuracy": 0.9}, {"accuracy": 0.3}):
             shown.show_row({"round": len(status) + 1, "train_loss": 0.5, **row}, "personal_accuracy")
             status.append(shown.status)

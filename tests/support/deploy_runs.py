@@ -64,7 +64,7 @@ def main() -> None:
             deployed(method, folder)
 
         ended = wait(forked(doomed))
-        code = wait(forked(lambda folder=folder: deployed(method, folder, grid(method, folder, seed=7))))
+        code = wait(forked(lambda folder=folder: deployed(method, folder, grid(method, folder, seed=7))))  # type: ignore[misc]
         path = folder / "run" / "summary.json"
         found = json.loads(path.read_text()) if path.exists() else {}
         rows = len((folder / "run" / "metrics.jsonl").read_text().splitlines())

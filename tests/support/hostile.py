@@ -272,7 +272,7 @@ def _mixed(chance: Random, content: RecordDict, tensors: Tensors) -> RecordDict:
     return content
 
 
-_ODD = (True, 2.5, -1, 0, 1 << 62, "1", "", [], [1], [1.5, 2.5], b"x", "\x00\n\x1b[31m" * 9)
+_ODD: tuple[Any, ...] = (True, 2.5, -1, 0, 1 << 62, "1", "", [], [1], [1.5, 2.5], b"x", "\x00\n\x1b[31m" * 9)
 _OWN = ("parts.aggregation", "aggregation.")
 
 CHANGES: dict[str, tuple[bool, Change]] = {

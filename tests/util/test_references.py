@@ -1,6 +1,7 @@
 """References to people's own code."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from undrift.util.naming.references import Reference, changes
 
 
 @pytest.fixture
-def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A module in the working folder."""
     (tmp_path / "their_nets.py").write_text("class Net:\n    class Inner:\n        pass\n")
     (tmp_path / "their_broken.py").write_text("import not_installed_anywhere\n")
