@@ -235,7 +235,7 @@ def test_scaffold_on_ffa_is_scaffold_on_a_linear_layer() -> None:
     class Inner(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            whole = Task().model()
+            whole: Any = Task().model()
             self.fixed = whole.layer.requires_grad_(False)
             self.B, self.head = nn.Parameter(self.fixed.lora_B.clone()), whole.head
 
@@ -373,7 +373,7 @@ def test_product_errors_of_methods(name: str, exact: bool) -> None:
     p = [5 / 14, 9 / 14]
     dense = sum(share * b @ a for share, (b, a) in zip(p, each, strict=True))
     means = [sum(share * x[k] for share, x in zip(p, each, strict=True)) for k in (0, 1)]
-    error = dense - means[0] @ means[1]
+    error = dense - means[0] @ means[1]  # type: ignore[operator]
     assert found.error == pytest.approx(float(torch.linalg.matrix_norm(error)), abs=1e-12)
     assert torch.linalg.matrix_rank(error, atol=1e-12) <= (len(p) - 1) * 2
 

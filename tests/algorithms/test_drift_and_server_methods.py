@@ -35,7 +35,7 @@ class Seeing(View):
 
     def sizes(self, client: int, round: int) -> list[int]:
         chunks = torch.arange(self.examples(client)).split(self.local.batch_size)
-        return [len(chunk) for chunk in chunks] * self.local.epochs
+        return [len(chunk) for chunk in chunks] * self.local.epochs  # type: ignore[operator]
 
     def whole(self, client: int) -> Any:
         if isinstance(self.task, Quadratics):

@@ -137,7 +137,8 @@ class Plain(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Class scores."""
-        return self.head(self.moments(self.body(x))[:, :LATENT])
+        out: Tensor = self.head(self.moments(self.body(x))[:, :LATENT])
+        return out
 
 
 @pytest.mark.parametrize("tuned", [0, 2])
@@ -192,6 +193,7 @@ def test_every_example_of_the_last_epoch_counts_once() -> None:
         two = watch(algorithm, TASK, replace(local, epochs=2), 1, seed=SEED)[0]
         frame = watch(algorithm, TASK, local, 1, seed=SEED)[0]
         for client, upload in frame.uploads.items():
+            model: Any
             model, own = TASK.model(), TASK.clients[client]
             nn.utils.vector_to_parameters(two.before.params + two.uploads[client].delta, model.parameters())
             head = two.states[client][0].parts["personalization"].values

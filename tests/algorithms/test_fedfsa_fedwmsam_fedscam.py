@@ -232,7 +232,7 @@ def test_the_norm_of_the_offset_follows_the_share_of_the_chosen(monkeypatch: pyt
         inside = LAYOUT.split(look.here)[tops[i // 5][0]]
         share = float(inside.square().sum() / look.here.square().sum())
         close(look.offset.square().sum(), 0.1**2 + (0.5**2 - 0.1**2) * share)
-        assert float(look.offset @ look.here) > 0
+        assert float(look.offset @ look.here) > 0  # type: ignore[operator]
 
 
 def test_a_client_is_evaluated_with_the_model_it_last_trained() -> None:

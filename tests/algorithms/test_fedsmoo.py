@@ -225,7 +225,7 @@ def test_what_fedsmoo_agrees_on_goes_uphill() -> None:
     pull = [a @ b for a, b in zip(BOWLS.curvatures, BOWLS.optima, strict=True)]
     for block, sign in ((Consensus(1.0), 1), (Reversed(1.0), -1)):
         for frame in watch(replace(fedsmoo(), perturbation=block), BOWLS, local, 2):
-            s, gradient = frame.after.parts["perturbation"].s, sum(BOWLS.curvatures) @ frame.w - sum(pull)
+            s, gradient = frame.after.parts["perturbation"].s, sum(BOWLS.curvatures) @ frame.w - sum(pull)  # type: ignore[operator]
             close(s.norm(), 1.0)
             assert sign * float(torch.cosine_similarity(s, gradient, dim=0)) > 0.8
 

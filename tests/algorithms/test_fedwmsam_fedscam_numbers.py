@@ -85,7 +85,7 @@ def test_a_paced_path_is_as_long_as_the_steps_before(schedule: str | None, rates
         step = SimpleNamespace(step=b, lr=lr, peer=lambda slot, kind: blend if kind is Blend else None, **known)
         offsets.append(block.perturb(state, step))
     assert offsets[0] is None
-    close([offset[1] / offset[0] for offset in offsets[1:]], walked, 1e-6)
+    close([offset[1] / offset[0] for offset in offsets[1:]], walked, 1e-6)  # type: ignore[index]
 
 
 def test_variates_and_momentum_of_fedwmsam(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,8 @@ class Pooled(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores."""
-        return self.pair(self.first(x[:, None]))[0].mean(-1)
+        out: Tensor = self.pair(self.first(x[:, None]))[0].mean(-1)
+        return out
 
 
 class Pair(nn.Module):

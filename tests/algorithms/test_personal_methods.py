@@ -63,7 +63,8 @@ class Net(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Class scores of 4 x 4 images."""
-        return self.head(self.body(x))
+        out: Tensor = self.head(self.body(x))
+        return out
 
 
 def pictures(norm: Callable[[], nn.Module], sizes: tuple[int, ...] = (5, 12, 7, 9, 3)) -> TensorTask:
@@ -190,7 +191,7 @@ def test_the_last_module_is_the_head_of_every_model(name: str) -> None:
 def test_the_last_module_by_hand() -> None:
     layout = bind(Clinic().model()).layout
     chosen = mask("Private", "last", layout)
-    assert torch.equal(chosen, ~Private(("head.*",)).shared(layout)) and int(chosen.sum()) == 64 * 3 + 3
+    assert torch.equal(chosen, ~Private(("head.*",)).shared(layout)) and int(chosen.sum()) == 64 * 3 + 3  # type: ignore[operator]
     assert mask("Private", "all", layout).all() and not mask("Private", (), layout).any()
     with pytest.raises(ValueError, match=r"Tuned: no tensor is named 'haed.*'; the model has body.0.weight"):
         mask("Tuned", ("haed.*",), layout)
@@ -202,7 +203,7 @@ def test_norms_are_chosen_by_their_class_so_shortcuts_count() -> None:
     own = PrivateNorms().own(layout)
     assert int(own.sum()) == 2 * (16 + 2 * 16 + 2 * 32 + 2 * 64 + 32 + 64)
     named = layout.mask(lambda name, _: "norm" in name)
-    assert int((own & ~named).sum()) > 0, "a search by name misses the shortcuts"
+    assert int((own & ~named).sum()) > 0, "a search by name misses the shortcuts"  # type: ignore[operator]
     grouped = bind(resnet(8)).layout
     assert PrivateNorms().own(grouped) is None and int(PrivateNorms(("*Norm*",)).own(grouped).sum()) == int(own.sum())
 

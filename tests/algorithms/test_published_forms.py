@@ -101,7 +101,8 @@ def slow(name: str, rounds: int, cohort: int, **hyper: Any) -> Tensor:
 
 
 def error(models: Tensor) -> Tensor:
-    return (models - optimum(TASK)).norm(dim=1)
+    out: Tensor = (models - optimum(TASK)).norm(dim=1)
+    return out
 
 
 @pytest.mark.parametrize("cohort", [3, 6])

@@ -120,7 +120,8 @@ def test_equal_updates_give_that_update(rule: Aggregation) -> None:
 def test_the_names_of_clients_do_not_change_a_bit(rule: Aggregation, dtype: torch.dtype) -> None:
     def result(order: list[int]) -> Tensor:
         uploads = [replace(u, delta=u.delta.to(dtype)) for u in uploads_of(ROWS[order], [SIZES[i] for i in order])]
-        return gather(rule, uploads)[0]
+        out: Tensor = gather(rule, uploads)[0]
+        return out
 
     expected = result(list(range(7)))
     for order in ([6, 5, 4, 3, 2, 1, 0], [2, 0, 6, 1, 5, 3, 4]):

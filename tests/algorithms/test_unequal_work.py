@@ -89,12 +89,14 @@ def test_fedprox_by_hand() -> None:
 def reached(matrix: Tensor, lr: float, steps: int) -> Tensor:
     """M with delta = M (b - w) after so many gradient steps on (w - b)^T A (w - b) / 2: I - (I - lr A)^steps."""
     one = torch.eye(len(matrix), dtype=matrix.dtype)
-    return one - torch.linalg.matrix_power(one - lr * matrix, steps)
+    out: Tensor = one - torch.linalg.matrix_power(one - lr * matrix, steps)
+    return out
 
 
 def fixed_point(task: Quadratics, pulls: list[Tensor]) -> Tensor:
     """Where sum_i P_i (b_i - w) = 0."""
-    return torch.linalg.solve(sum(pulls), sum(p @ b for p, b in zip(pulls, task.optima, strict=True)))
+    out: Tensor = torch.linalg.solve(sum(pulls), sum(p @ b for p, b in zip(pulls, task.optima, strict=True)))
+    return out
 
 
 def limits(task: Quadratics, lr: float, steps: list[int]) -> tuple[Tensor, Tensor]:

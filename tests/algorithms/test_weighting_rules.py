@@ -229,7 +229,7 @@ def test_a_task_must_tell_its_labels() -> None:
         Simulation(make("feddisco", reference=[0.5, 0.5]), TASK, LOCAL).run(1)
 
     class Silent(Clinic):
-        label_counts = None
+        label_counts = None  # type: ignore[assignment]
 
     with pytest.raises(ClientError, match="the number of classes cannot be read from the batches"):
         Simulation(make("feddisco"), Silent(), LOCAL).round(Simulation(make("feddisco"), Silent()).start(), [3, 4])

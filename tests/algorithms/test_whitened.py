@@ -44,6 +44,7 @@ class Slow(View):
     def gradient(self, params: Params, batch: Any) -> Params:
         """The gradient without means, damped along what the inputs have in common."""
         grads = super().gradient(params, batch)
+        net: Any
         images, net = batch[0], self.model
         maps = net.conv(images).relu().flatten(1)
         patches = torch.stack(

@@ -164,7 +164,7 @@ def test_what_each_part_adds() -> None:
 
     found = part_gaps()
     assert list(found) == [f"{data}, Dirichlet {x}" for data in ("Fashion-MNIST", "CIFAR-10") for x in ("0.1", "0.6")]
-    assert all(set(gaps) <= set(PARTS) and gaps["gradients filtered"].low > 0 for gaps in found.values())
+    assert all(set(gaps) <= set(PARTS) and gaps["gradients filtered"].low > 0 for gaps in found.values())  # type: ignore[operator]
     table = parts_table({"a": {"SAM": Difference(-1.0, -2.0, 1.0, 3)}, "b": {}})
     assert table.splitlines()[2:] == ["| SAM | `fedsam` - `uniform` | -1.0 [-2.0, +1.0] |  |"]
     page = "text\n<!-- begin: made by make results -->\nold\n<!-- end -->\nmore\n"
@@ -254,7 +254,7 @@ def test_no_seed_of_a_strict_study_was_used_before_or_is_tuned_on() -> None:
 def test_what_a_strict_page_counts() -> None:
     from protocol_state import against, claims, level_of, rows_left
 
-    study = {
+    study: dict[str, Any] = {
         **{"protocol": "strict", "baseline": "uniform", "seeds": [1, 2], "settings": {"a": {}, "b": {}}},
         "methods": [{"method": x} for x in ("uniform", "specgrad", "fedsam")],
     }
@@ -337,7 +337,7 @@ def test_a_page_says_what_settings_and_rows_override_and_whose_accuracy_it_has()
     from row_texts import judged_text, overrides, setting_texts
     from study import committed, read
 
-    study = {
+    study: dict[str, Any] = {
         "base": {"rounds": 30, "local": {"steps": 10}},
         "settings": {"plain": {}, "few": {"cohort": 5, "rows": {"x": {"local": {"lr": 0.1}, "arguments": {"rho": 1}}}}},
         "methods": [{"label": "x", "method": "fedsam", "local": {"lr": 0.2, "steps": 3}}],

@@ -143,7 +143,7 @@ def test_nodes_send_short_uploads_and_give_the_same_bits(text: str, tmp_path: Pa
         seen: list[int] = []
 
         def note(message: object, reply: object, seen: list[int] = seen) -> object:
-            arrays = reply.content["arrays"]  # type: ignore[attr-defined]
+            arrays = reply.content.array_records["arrays"]  # type: ignore[attr-defined]
             seen.extend(len(array.data) for name, array in arrays.items() if name.endswith("delta"))
             return reply
 

@@ -97,7 +97,7 @@ def test_exact_sum_rounds_once(seed: int, magnitude: float, count: int) -> None:
         total.add(row)
     for j, got in enumerate(total.value().tolist()):
         exact = sum(Fraction(x) for x in values[:, j].tolist())
-        assert abs(Fraction(got) - exact) <= count * Fraction(1, 2**61) + abs(exact) * Fraction(1, 2**52)
+        assert abs(Fraction(got) - exact) <= count * Fraction(1, 2**61) + abs(exact) * Fraction(1, 2**52)  # type: ignore[operator]
 
 
 def test_merge_is_associative_and_commutative_to_the_bit() -> None:

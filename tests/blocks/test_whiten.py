@@ -129,7 +129,7 @@ def test_a_round_equals_a_loop_over_plain_tensors(center: str | None, sizes: tup
     found = simulation.run(1).params
     ends = []
     for client in range(2):
-        net = task.model()
+        net: Any = task.model()
         for images, labels in task.batches(client, 5, torch.Generator()):
             net.zero_grad()
             hidden = net.groups(net.first(images).relu()).flatten(1).detach()

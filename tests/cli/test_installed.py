@@ -87,7 +87,8 @@ def call(installed: Path, *arguments: str) -> str:
     place: dict[str, Any] = {"cwd": installed / "work", "env": {**os.environ, "PYTHONPATH": path}}
     done = subprocess.run(words, capture_output=True, text=True, timeout=500, **place)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    out: str = done.stdout
+    return out
 
 
 @pytest.mark.sweep(every=0)

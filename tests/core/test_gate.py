@@ -1,5 +1,6 @@
 """Nothing enters a sum unchecked; what is rejected is named and leaves no trace."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial as given
 from random import Random
@@ -50,7 +51,7 @@ def parts(upload: Upload, **changes: Any) -> dict[str, Any]:
     return {"drift": upload.parts["drift"]._replace(**changes)}
 
 
-BROKEN = {
+BROKEN: dict[str, tuple[Reason, Callable[[Any], Any]]] = {
     "stranger": (Reason.SENDER, lambda u: {"client": 77}),
     "sender is text": (Reason.SENDER, lambda u: {"client": "3"}),
     "sender is true": (Reason.SENDER, lambda u: {"client": True}),
@@ -180,7 +181,7 @@ def change(total: Total, name: str, part: str, value: float) -> None:
     getattr(total.sums[name], part)[0] = value
 
 
-UNSOUND = {
+UNSOUND: dict[str, tuple[Reason, Callable[[Any], Any]]] = {
     "stranger": (Reason.SENDER, lambda t: t.clients.append(99)),
     "twice": (Reason.DUPLICATE, lambda t: t.clients.append(t.clients[0])),
     "missing sum": (Reason.TREE, lambda t: t.rule.sums.sums.pop("delta")),
@@ -207,7 +208,7 @@ def test_a_broken_partial_sum_is_rejected_whole(name: str) -> None:
     assert total.clients == [] and total.sums == {}
 
 
-APART = {
+APART: dict[str, tuple[Reason, Callable[[Any], Any]]] = {
     "missing upload": (Reason.TREE, lambda entries: entries[1:]),
     "upload twice": (Reason.TREE, lambda entries: [*entries, entries[0]]),
     "upload of another": (Reason.TREE, lambda entries: [(replace(entries[0][0], client=6), None), *entries[1:]]),

@@ -215,6 +215,9 @@ def test_a_penalty_sees_the_features_of_its_own_pass() -> None:
     simulation = Simulation(Algorithm(objective=Contrast()), task, Local(lr=0.1, batch_size=12))
     state = simulation.start()
     moved = simulation.round(state, [4])[0].params - state.params
+    ours: Any
+    near: Any
+    far: Any
     ours, near, far = task.model().train(), task.model().eval(), task.model().eval()
     batch = next(task.batches(4, 12, torch.Generator()))
     z = ours.body(batch[0]).flatten(1)

@@ -30,7 +30,8 @@ class Towards(Perturbation):
 
     def perturb(self, state: Any, step: Any) -> Any:
         def away(loss: Tensor) -> Tensor:
-            return 0 * loss + sum(p.square().sum() for p in state.parameters()) / 2
+            out: Tensor = 0 * loss + sum(p.square().sum() for p in state.parameters()) / 2
+            return out
 
         return 0.1 * unit(step.gradient_at(step.w, step.batch, of=away))
 

@@ -31,10 +31,11 @@ class Moving(nn.Module):
         if self.training:
             with torch.no_grad():
                 if self.kind == "replaced":
-                    self.mean = self.mean.lerp(outputs.mean(0), 0.1)
+                    self.mean = self.mean.lerp(outputs.mean(0), 0.1)  # type: ignore[assignment]
                 else:
                     (self.mean.data if self.kind == "data" else self.mean).lerp_(outputs.mean(0), 0.1)
-        return outputs + self.mean
+        out: Tensor = outputs + self.mean
+        return out
 
 
 def task(make: Any) -> TensorTask:
@@ -108,7 +109,8 @@ class Masked(nn.Module):
         self.register_buffer("scale", torch.ones(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x) * self.scale
+        out: Tensor = self.layer(x) * self.scale
+        return out
 
 
 def test_masks_do_not_travel() -> None:

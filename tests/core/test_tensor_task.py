@@ -81,7 +81,8 @@ class Sum(nn.Module):
         self.linear = nn.Linear(2, 3)
 
     def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        return self.linear(left + right)
+        out: torch.Tensor = self.linear(left + right)
+        return out
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.int32, torch.uint8, torch.int32])
@@ -112,7 +113,7 @@ def test_inputs_by_name() -> None:
 @pytest.mark.quick
 def test_evaluation_by_hand() -> None:
     test = (GOOD["inputs"][:450], GOOD["targets"][:450])
-    assert TensorTask(**GOOD, test=test, client_tests=[[np.int64(0), np.int64(5)]] * 4).client_tests[3][1].tolist() == [
+    assert TensorTask(**GOOD, test=test, client_tests=[[np.int64(0), np.int64(5)]] * 4).client_tests[3][1].tolist() == [  # type: ignore[index]
         int(test[1][0]),
         int(test[1][5]),
     ]

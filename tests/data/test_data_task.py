@@ -337,9 +337,9 @@ def test_a_loss_of_ones_own_on_classes() -> None:
     classes = torch.arange(30) % 3
     own = DataTask(
         table(classes, 3),
-        [range(30)],
+        [range(30)],  # type: ignore[list-item]
         partial(nn.Linear, 3, 3),
-        criterion=nn.CrossEntropyLoss(label_smoothing=0.5),  # type: ignore[list-item]
+        criterion=nn.CrossEntropyLoss(label_smoothing=0.5),
     )
     plain = DataTask(table(classes, 3), [range(30)], partial(nn.Linear, 3, 3))  # type: ignore[list-item]
     model = plain.model()

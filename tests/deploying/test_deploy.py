@@ -80,7 +80,7 @@ def test_the_folder_is_that_of_a_run_with_the_bits_of_the_simulation(whole: Any)
     assert [row["round"] for row in rounds_by(whole)] == [1, 2, 3, 4] and "accuracy" in rounds_by(whole)[0]
     assert not verify(whole.folder).problems
     run = load_run(whole.folder)
-    assert run.summary["method"] == "scaffold" and torch.equal(
+    assert run.summary["method"] == "scaffold" and torch.equal(  # type: ignore[index]
         run.weights()[next(iter(model))], model[next(iter(model))]
     )
     assert not (whole.folder / "clients").exists(), "clients' states are on the nodes"

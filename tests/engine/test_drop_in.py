@@ -89,7 +89,8 @@ def run(name: str, modules: tuple[ModuleType, ...], root: Path, **settings: Any)
     def watch(server_round: int, arrays: ArrayRecord) -> MetricRecord:
         assert server_round == len(seen)
         seen.append(arrays)
-        return evaluate(server_round, arrays)
+        out: MetricRecord = evaluate(server_round, arrays)
+        return out
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(receive, "sleep", lambda seconds: None)

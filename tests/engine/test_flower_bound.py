@@ -30,7 +30,7 @@ def enlarged(factor: float) -> Any:
     """A fault: the displacement of one client is multiplied."""
 
     def fault(message: Message, reply: Message) -> Message:
-        arrays = reply.content["arrays"]
+        arrays = reply.content.array_records["arrays"]
         assert isinstance(arrays, ArrayRecord)
         grown = decode(ArrayRecord({"delta": arrays["delta"]}))["delta"] * factor
         arrays["delta"] = encode({"delta": grown})["delta"]

@@ -146,7 +146,7 @@ def test_a_bad_reply_stops_at_the_edge(clock: Clock, tmp_path: Path) -> None:
     tree = Tree("fedavg", [[[0, 3], [4]], [[5], [6, 7]]], tmp_path)
 
     def spoil(message: Any, reply: Any) -> Any:
-        array = reply.content["arrays"]["delta"]
+        array = reply.content.array_records["arrays"]["delta"]
         array.data = b"\xff" * len(array.data)
         return reply
 
@@ -186,7 +186,9 @@ def test_one_client_below_an_edge_server_sends_its_upload(clock: Clock, tmp_path
     sizes: list[int] = []
 
     def note(message: Any, reply: Any) -> Any:
-        sizes.extend(len(array.data) for name, array in reply.content["arrays"].items() if name == "delta")
+        sizes.extend(
+            len(array.data) for name, array in reply.content.array_records["arrays"].items() if name == "delta"
+        )
         return reply
 
     tree.top.faults = dict.fromkeys(range(POPULATION), note)

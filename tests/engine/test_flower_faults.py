@@ -150,7 +150,7 @@ def test_r15_a_node_with_another_message_schema(version: object, tmp_path: Path)
     grid = grid_of("fedavg", 8, tmp_path)
 
     def other(message: Message, reply: Message) -> Message:
-        record = reply.content["undrift"]
+        record = reply.content.config_records["undrift"]
         head = {k: v for k, v in record.items() if k != "version"} | ({} if version is None else {"version": version})
         return Message(RecordDict({**reply.content, "undrift": ConfigRecord(head)}), reply_to=message)
 
@@ -174,7 +174,7 @@ def test_r15_a_node_with_another_message_schema(version: object, tmp_path: Path)
         reply = app(message, context)
         return other(message, reply) if context.node_id == foreign else reply
 
-    old.app = asked
+    old.app = asked  # type: ignore[assignment]
     strategy = strategy_of("fedavg", nodes=7, quorum=0.5)
     start(strategy, old, 2)
     assert dict(strategy.records[0].absent) == {5: "no node hosts it"}
@@ -214,7 +214,8 @@ def rebuilt(change: Any) -> Any:
         change(contents, reply.object_id, kinds)
         out: Any = inflate_object_from_contents(reply.object_id, contents)
         out.metadata.__dict__["_message_id"] = reply.metadata.message_id
-        return out
+        result: Message = out
+        return result
 
     return fault
 

@@ -31,7 +31,7 @@ def stating(**numbers: float) -> Any:
     """A fault: the reply of one client states other numbers."""
 
     def fault(message: Message, reply: Message) -> Message:
-        arrays = reply.content["arrays"]
+        arrays = reply.content.array_records["arrays"]
         assert isinstance(arrays, ArrayRecord)
         for name, value in numbers.items():
             dtype = torch.int64 if isinstance(value, int) else torch.float64
@@ -45,10 +45,10 @@ def summary(change: Any) -> Any:
     """A fault: the numbers that a node states about its clients become others."""
 
     def fault(message: Message, reply: Message) -> Message:
-        facts = json.loads(reply.content["undrift"]["summary"])
+        facts = json.loads(reply.content.config_records["undrift"]["summary"])
         for visit in facts["visits"]:
             change(visit)
-        reply.content["undrift"]["summary"] = json.dumps(facts)
+        reply.content.config_records["undrift"]["summary"] = json.dumps(facts)
         return reply
 
     return fault
@@ -59,7 +59,7 @@ def replaying(*, sums: bool) -> Any:
     first: dict[str, Any] = {}
 
     def fault(message: Message, reply: Message) -> Message:
-        arrays = reply.content["arrays"]
+        arrays = reply.content.array_records["arrays"]
         assert isinstance(arrays, ArrayRecord)
         name = "delta/sum" if sums else "delta"
         arrays[name] = first.setdefault(name, arrays[name])

@@ -35,7 +35,7 @@ def edited(name: str, change: Any) -> Any:
     """A fault: one array of the reply becomes another."""
 
     def fault(message: Message, reply: Message) -> Message:
-        arrays = reply.content["arrays"]
+        arrays = reply.content.array_records["arrays"]
         place = name if name != MAIN else "delta" if "delta" in arrays else "delta/sum"
         arrays[place] = change(arrays[place])
         return reply
@@ -63,7 +63,7 @@ def headed(**changed: Any) -> Any:
 
     def fault(message: Message, reply: Message) -> Message:
         for name, value in changed.items():
-            reply.content["undrift"][name] = value
+            reply.content.config_records["undrift"][name] = value
         return reply
 
     return fault
@@ -78,7 +78,7 @@ def renamed(old: str, new: str) -> Any:
     """A fault: an array comes under another name."""
 
     def fault(message: Message, reply: Message) -> Message:
-        arrays = reply.content["arrays"]
+        arrays = reply.content.array_records["arrays"]
         place = old if old != MAIN else "delta" if "delta" in arrays else "delta/sum"
         arrays[new] = arrays.pop(place)
         return reply
@@ -90,7 +90,7 @@ def added(name: str, x: torch.Tensor) -> Any:
     """A fault: the reply holds an array too many."""
 
     def fault(message: Message, reply: Message) -> Message:
-        reply.content["arrays"][name] = encode({name: x})[name]
+        reply.content.array_records["arrays"][name] = encode({name: x})[name]
         return reply
 
     return fault
@@ -102,7 +102,8 @@ def posing(*clients: int) -> Any:
 
     def fault(message: Message, reply: Message) -> Message:
         reply = headed(summary=summary)(message, reply)
-        return valued("clients", lambda x: torch.tensor(clients))(message, reply)
+        out: Message = valued("clients", lambda x: torch.tensor(clients))(message, reply)
+        return out
 
     return fault
 

@@ -78,9 +78,9 @@ def test_a_node_cannot_answer_for_clients_it_was_not_sent(tmp_path: Path) -> Non
     foreign = client_app(Job(make("scaffold"), TASK))
 
     def fault(message: Message, reply: Message) -> Message:
-        own = message.content["undrift"]
+        own = message.content.config_records["undrift"]
         order = {**own, "clients": [0, 2, 4, 6], "accepted": [-1] * 4}
-        arrays = message.content["arrays"]
+        arrays = message.content.array_records["arrays"]
         assert isinstance(arrays, ArrayRecord)
         other = Message(RecordDict({"arrays": arrays, "undrift": ConfigRecord(order)}), 1, "train")
         other.metadata.__dict__["_message_id"] = message.metadata.message_id

@@ -103,13 +103,14 @@ def relabelled(message: Message, reply: Message) -> Message:
     if len(order.clients) > 1:
         return stale(message, reply)  # a sum has no round of its own; only its label tells
     content = answer(order.round + 1, order.clients)
-    content["undrift"]["round"] = order.round
+    content.config_records["undrift"]["round"] = order.round
     return Message(content, reply_to=message)
 
 
 def poisoned(message: Message, reply: Message) -> Message:
-    reply.content["undrift"]["summary"] = reply.content["undrift"]["summary"].replace("1.0", "NaN", 1)
-    arrays = reply.content["arrays"]
+    head = reply.content.config_records["undrift"]
+    head["summary"] = str(head["summary"]).replace("1.0", "NaN", 1)
+    arrays = reply.content.array_records["arrays"]
     name = "delta" if "delta" in arrays else "delta/sum"
     array = arrays[name]
     arrays[name] = type(array)(array.dtype, array.shape, array.stype, array.data[:-4] + b"\xff\xff\xff\x7f")  # type: ignore[call-arg]
@@ -190,7 +191,7 @@ class ServerMachine(RuleBasedStateMachine):
 
     @rule(partition=PARTITIONS, kind=st.sampled_from(sorted(FAULTS)), now=NOW)
     def faulty(self, partition: int, kind: str, now: bool) -> None:
-        self.grid.faults[partition] = FAULTS[kind]
+        self.grid.faults[partition] = FAULTS[kind]  # type: ignore[assignment]
         self.disturbed.add(partition)
         self.play_if(now)
 

@@ -23,7 +23,7 @@ def test_every_dtype_travels_bit_for_bit() -> None:
     tensors |= {str(d): bits.clone().view(d) for d in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)}
     tensors |= {"bool": bits > 127, "scalar": torch.tensor(2.5), "none": torch.empty(0), "table": torch.ones(2, 3).T}
     message = Message(RecordDict({"arrays": encode(tensors)}), 1, "train")
-    back = decode(travel(message).content["arrays"])
+    back = decode(travel(message).content.array_records["arrays"])
     assert set(back) == set(tensors)
     for name, x in tensors.items():
         assert back[name].dtype == x.dtype and back[name].shape == x.shape
@@ -82,7 +82,7 @@ def test_orders_come_back_and_bad_ones_are_refused() -> None:
         ("local.warmth", 1.0, "not known to this node: .*warmth.*: update undrift on it"),
     ]:
         record = order.record()
-        record[name] = value
+        record[name] = value  # type: ignore[assignment]
         with pytest.raises(WireError, match=message):
             Order.read(RecordDict({"undrift": record}))
 

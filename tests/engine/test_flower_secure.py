@@ -65,7 +65,7 @@ class Losing(StandInGrid):
 def step_of(message: Message) -> str:
     if message.metadata.message_type == "train":
         return "masked"
-    return str(message.content["undrift"].get("step", ""))
+    return str(message.content.config_records["undrift"].get("step", ""))
 
 
 def losing(name: str, nodes: int, root: Path, lost: dict[str, set[int]]) -> Losing:
@@ -131,7 +131,7 @@ def test_nothing_but_the_masked_sum_is_on_the_wire(tmp_path: Path) -> None:
         assert set(records["undrift"]) == {"version", "round", "summary"}
         assert set(json.loads(str(records["undrift"]["summary"]))) == {"clients", "rejections"}
         assert [(name, array.dtype) for name, array in records["arrays"].items()] in ([("masked", "uint8")], [])
-    named = {reply.content["undrift"].get("step") for reply in grid.seen}
+    named = {reply.content.config_records["undrift"].get("step") for reply in grid.seen}
     assert {step for step in named if isinstance(step, str)} == set(STEPS) - {"masked"}
     for context in grid.nodes.values():
         assert "undrift-secure" not in context.state, "secrets are deleted after the round"
@@ -156,15 +156,15 @@ def test_a_wrong_reply_drops_its_node(fault: Any, tmp_path: Path) -> None:
 
 
 def shortened(reply: Message) -> Message:
-    array = reply.content["arrays"]["masked"]
-    reply.content["arrays"]["masked"] = Array(
+    array = reply.content.array_records["arrays"]["masked"]
+    reply.content.array_records["arrays"]["masked"] = Array(
         dtype="uint8", shape=(len(array.data) - 13,), stype=array.stype, data=array.data[:-13]
     )
     return reply
 
 
 def renamed(reply: Message, facts: dict[str, Any]) -> Message:
-    reply.content["undrift"]["summary"] = json.dumps(facts)
+    reply.content.config_records["undrift"]["summary"] = json.dumps(facts)
     return reply
 
 
@@ -172,9 +172,11 @@ def test_a_sum_that_no_uploads_can_give_is_rejected(tmp_path: Path) -> None:
     """A node that adds noise of its own spoils the sum; what is left is out of range, and the model is not changed."""
 
     def spoil(_: Message, reply: Message) -> Message:
-        array = reply.content["arrays"]["masked"]
+        array = reply.content.array_records["arrays"]["masked"]
         data = bytes(255 - byte for byte in array.data)
-        reply.content["arrays"]["masked"] = Array(dtype="uint8", shape=array.shape, stype=array.stype, data=data)
+        reply.content.array_records["arrays"]["masked"] = Array(
+            dtype="uint8", shape=array.shape, stype=array.stype, data=data
+        )
         return reply
 
     strategy, grid = strategy_of("fedavg", local=KEEP, secure=SECURE), grid_of("fedavg", 8, tmp_path)

@@ -83,7 +83,8 @@ def test_nodes_train_on_what_a_single_table_would_give(tmp_path: Path) -> None:
     clients = [torch.arange(24 * n, 24 * (n + 1)) for n in range(3)]
 
     def same() -> nn.Module:
-        return nn.utils.skip_init(nn.Linear, 4, 1)
+        out: nn.Module = nn.utils.skip_init(nn.Linear, 4, 1)
+        return out
 
     simulation = Simulation(make("scaffold"), DataTask(whole, clients, same), LOCAL, seed=5)
     first = simulation.start()

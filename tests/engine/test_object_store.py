@@ -143,7 +143,8 @@ def test_a_store_that_fails_sets_the_client_aside(monkeypatch: pytest.MonkeyPatc
     def cat(self: object, path: str, *rest: object, **more: Any) -> bytes:
         if "/4/" in path:
             raise TimeoutError("no answer\nfrom the store")
-        return read(self, path, *rest, **more)
+        out: bytes = read(self, path, *rest, **more)
+        return out
 
     def pipe(self: object, path: str, *rest: object, **more: Any) -> None:
         if "/5/" in path:

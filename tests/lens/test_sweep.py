@@ -29,7 +29,10 @@ class Odd(nn.Module):
         self.last = nn.Linear(8, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.last(nn.functional.dropout(self.norm(self.first(x)).relu().mean(dim=(2, 3)), 0.3, self.training))
+        out: Tensor = self.last(
+            nn.functional.dropout(self.norm(self.first(x)).relu().mean(dim=(2, 3)), 0.3, self.training)
+        )
+        return out
 
 
 def odd() -> Simulation:

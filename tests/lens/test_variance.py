@@ -139,7 +139,7 @@ def test_streams_merge_and_hold_a_few_vectors(monkeypatch: pytest.MonkeyPatch) -
         part.add(k, batches(clients[k], 5), len(clients[k]))
         merged.merge(part)
     merged.merge(HeterogeneityStream(LAYOUT, 5, **given))
-    for part in ("whole", "kept", "removed"):
+    for part in ("whole", "kept", "removed"):  # type: ignore[assignment]
         assert numbers(merged, part) == pytest.approx(numbers(whole, part))
     assert len(whole._means.mean) == 2 and merged.clients == {0, 1, 2, 3}
     with pytest.raises(ValueError, match="client 0 is in both"):

@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,7 +30,8 @@ class Net(nn.Module):
         self.head = nn.Linear(4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(torch.tanh(self.projection(torch.tanh(self.norm(self.body(x))))))
+        out: Tensor = self.head(torch.tanh(self.projection(torch.tanh(self.norm(self.body(x))))))
+        return out
 
 
 def net() -> nn.Module:
@@ -144,7 +146,7 @@ def test_each_difference_is_named() -> None:
     del weights["body.bias"]
     with pytest.raises(ValueError, match=r"missing body\.bias; unexpected extra; head\.weight has shape \(7, 4\) inst"):
         fit(net(), weights)
-    module = net()
+    module: Any = net()
     before = module.head.weight.clone()
     taken = fit(module, weights, "shapes")
     assert sorted(set(module.state_dict()) - set(taken)) == ["body.bias", "head.weight"]
@@ -181,11 +183,13 @@ def test_peft_trains_and_sends_the_adapters_only() -> None:
 
     def build() -> nn.Module:
         base = transformers.GPT2LMHeadModel(config)
-        return peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True))
+        out: nn.Module = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True))
+        return out
 
     class Words(TensorTask):
         def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-            return model(input_ids=batch[0], labels=batch[0]).loss
+            out: Tensor = model(input_ids=batch[0], labels=batch[0]).loss
+            return out
 
     words = torch.randint(11, (8, 6), generator=torch.Generator().manual_seed(0))
     task = Words(build, words, words, [torch.arange(4), torch.arange(4, 8)])

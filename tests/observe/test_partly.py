@@ -85,7 +85,8 @@ class Still(nn.Module):
         self.first, self.idle = nn.Linear(2, 3), nn.Linear(2, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.first(x) + 0 * self.idle(x)
+        out: torch.Tensor = self.first(x) + 0 * self.idle(x)
+        return out
 
 
 def small() -> Simulation:

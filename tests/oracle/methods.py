@@ -72,7 +72,8 @@ def zero(a: Params) -> Params:
 
 def norm(a: Params) -> float:
     """L2 norm over all tensors together."""
-    return sum(float((a[name] ** 2).sum()) for name in a) ** 0.5
+    out: float = sum(float((a[name] ** 2).sum()) for name in a) ** 0.5
+    return out
 
 
 def unit(a: Params) -> Params:
@@ -276,7 +277,8 @@ def specgrad(
     rule = partial(spectral, r=r, phi=phi)
     if host in ("uniform", "fedprox"):
         return average(p, s, n, rule, mu=mu if host == "fedprox" else 0.0)
-    return {"scaffold": scaffold, "feddyn": partial(feddyn, mu=mu)}[host](p, s, n, rule)
+    out: Path = {"scaffold": scaffold, "feddyn": partial(feddyn, mu=mu)}[host](p, s, n, rule)  # type: ignore[operator]
+    return out
 
 
 METHODS: dict[str, Callable[..., Path]] = {

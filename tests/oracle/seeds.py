@@ -25,7 +25,8 @@ def sensitivity(old: Tensor, new: Tensor, measure: str) -> float:
         if min(a) == max(a) or min(b) == max(b):
             return float("nan")
         a, b = ([(x - min(u)) / (max(u) - min(u)) for x in u] for u in (a, b))
-    return sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) / (1 if measure == "sum" else len(a))
+    out: float = sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) / (1 if measure == "sum" else len(a))
+    return out
 
 
 def choose(scores: dict[str, float], most: int, choice: str) -> list[str]:

@@ -34,7 +34,8 @@ def unflat(v: np.ndarray, like: Params) -> Params:
 def softmax(t: np.ndarray) -> np.ndarray:
     """e^t / sum e^t."""
     e = np.exp(t - t.max())
-    return e / e.sum()
+    out: np.ndarray = e / e.sum()
+    return out
 
 
 def mixture(rows: Rows, weights: Any) -> np.ndarray:
@@ -140,7 +141,8 @@ def fedlaw(
             by_s = float(g @ mean) * (gamma if form == "exp" else 2 * theta[m]) if shrink else 0.0
             theta = adam.step(theta, np.append(by_t, by_s), lr * 0.5 ** (epoch // halving))
     lam, gamma = parts()
-    return gamma * mixture(models, lam) - w
+    out: np.ndarray = gamma * mixture(models, lam) - w
+    return out
 
 
 def median(rows: Rows, result: Told) -> np.ndarray:

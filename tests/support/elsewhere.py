@@ -136,7 +136,7 @@ def _refuse() -> None:
     changes: dict[str, Callable[..., Any]] = {"open": open_number, "replace": replace, "rename": replace}
     for name, change in {**changes, "unlink": unlink, "remove": unlink, "mkdir": mkdir}.items():
         setattr(os, name, change)
-    builtins.open = io.open = open_file
+    builtins.open = io.open = open_file  # type: ignore[assignment]
 
 
 def _named(path: Any) -> Any:

@@ -25,7 +25,8 @@ def travel(message: Message) -> Message:
     contents = {key: thing.deflate() for key, thing in get_all_nested_objects(message).items()}
     out: Any = inflate_object_from_contents(message.object_id, contents)
     out.metadata.__dict__["_message_id"] = message.metadata.message_id
-    return out
+    result: Message = out
+    return result
 
 
 class StandInGrid(Grid):
@@ -120,7 +121,7 @@ class StandInGrid(Grid):
         context = self.nodes.get(message.metadata.dst_node_id)
         if context is None:
             return [self.error(message, "the node is gone")]
-        partition, training = context.node_config["partition-id"], message.metadata.message_type == "train"
+        partition, training = int(context.node_config["partition-id"]), message.metadata.message_type == "train"
         early = monotonic() - pushed < self.delay.get(partition, 0.0)
         if (training and (partition in self.dropped or early)) or self.random.random() < self.lazy:
             return []

@@ -181,7 +181,8 @@ def _resize(x: Tensor, size: list[int], *, memory_format: torch.memory_format | 
 def _clone(storage: torch.UntypedStorage, plain: Any = torch.UntypedStorage.clone) -> torch.UntypedStorage:
     """A copy of a storage, for deepcopy: PyTorch asks for an allocator, and the device has none."""
     if storage.device.type != "pretend":
-        return plain(storage)
+        out: torch.UntypedStorage = plain(storage)
+        return out
     return torch.empty(0, dtype=torch.uint8, device="pretend").set_(storage).clone().untyped_storage()
 
 

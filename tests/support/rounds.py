@@ -206,7 +206,8 @@ def flat(models: Sequence[Params]) -> Tensor:
 def optimum(task: Quadratics) -> Tensor:
     """Where the mean gradient of all clients is zero."""
     pulls = [a @ b for a, b in zip(task.curvatures, task.optima, strict=True)]
-    return torch.linalg.solve(sum(task.curvatures), sum(pulls))
+    out: Tensor = torch.linalg.solve(sum(task.curvatures), sum(pulls))
+    return out
 
 
 def beginning(task: Quadratics) -> Tensor:

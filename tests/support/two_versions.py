@@ -46,7 +46,8 @@ def unpack(packed: dict[str, Any]) -> Message:
     contents = {key: b64decode(text) for key, text in packed["contents"].items()}
     message: Any = inflate_object_from_contents(packed["object"], contents)
     message.metadata.__dict__["_message_id"] = packed["number"]
-    return message
+    out: Message = message
+    return out
 
 
 def serve_node() -> None:
