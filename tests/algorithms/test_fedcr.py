@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from oracle import cr as slow
 from oracle.methods import Settings
-from support.rounds import close, flat, path, rounds_to, watch
+from support.rounds import close, flat, part_of, path, rounds_to, watch
 from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from test_personal_methods import Wide, own_models
 from undrift import Local, Simulation, TensorTask, cost
@@ -76,7 +76,7 @@ def test_equals_its_oracle(beta: float, beta2: float, encoder_first: bool) -> No
     states = [state for state, _ in simulation.rounds(2)]
     close(torch.stack([state.params for state in states]), flat(expected))
     for state, gaussians in zip(states, common, strict=True):
-        for found, part in zip(state.parts["objective"], zip(*gaussians, strict=True), strict=True):
+        for found, part in zip(part_of(state, "objective"), zip(*gaussians, strict=True), strict=True):
             close(found, torch.cat(part))
     close(torch.stack(own_models(simulation, states[-1])), flat([own[i] for i in range(TASK.population)]))
 
@@ -178,7 +178,7 @@ def test_the_server_follows_the_product_and_unseen_classes_keep_theirs() -> None
 
 def test_a_class_that_nobody_has_stays_standard() -> None:
     simulation = Simulation(fedcr(5, LATENT), task_of(partial(network, 3, 5)), LOCAL)
-    mean, deviation = (x.view(5, LATENT) for x in simulation.run(2).parts["objective"])
+    mean, deviation = (x.view(5, LATENT) for x in part_of(simulation.run(2), "objective"))
     assert not mean[3:].any() and bool((deviation[3:] == 1).all())
     assert bool(mean[:3].all()) and bool((deviation[:3] < 1).all())
 
@@ -196,11 +196,11 @@ def test_every_example_of_the_last_epoch_counts_once() -> None:
             model: Any
             model, own = TASK.model(), TASK.clients[client]
             nn.utils.vector_to_parameters(two.before.params + two.uploads[client].delta, model.parameters())
-            head = two.states[client][0].parts["personalization"].values
+            head = part_of(two.states[client][0], "personalization").values
             nn.utils.vector_to_parameters(head, model.head.parameters())
             mean, deviation = (x.detach() for x in decode_gaussian(model.moments(model.body(TASK.inputs[own]))))
             onehot = nn.functional.one_hot(TASK.targets[own], CLASSES).double().T
-            result = upload.parts["objective"]
+            result = part_of(upload, "objective")
             close(result.precision, (onehot @ deviation**-2).flatten())
             close(result.weighted, (onehot @ (mean * deviation**-2)).flatten())
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from oracle import methods, seeds
-from support.rounds import View, close, flat, path, rounds_to, spy, watch
+from support.rounds import View, close, flat, part_of, path, rounds_to, spy, watch
 from test_oracle import TASKS
 from undrift import Algorithm, Local
 from undrift.algorithms import (
@@ -188,7 +188,7 @@ def test_sensitivities_of_the_sheet_rank_layers_either_way(measure: str, values:
         close(sensitivity(old[part], new[part], measure), value)
     task = Slopes([torch.zeros(9, 9)], [-moves], tensors, [1])
     (frame,) = watch(plug(fedsam(), 0.1, 0.2, 1, measure=measure), task, Local(lr=1.0), 1)
-    assert frame.states[0][0].parts["perturbation"].tensors.tolist() == [top]
+    assert part_of(frame.states[0][0], "perturbation").tensors.tolist() == [top]
 
 
 def test_measures_compare_layers_of_unequal_size() -> None:
@@ -225,7 +225,7 @@ def test_layers_that_may_be_chosen() -> None:
 def test_the_norm_of_the_offset_follows_the_share_of_the_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = spy(monkeypatch)
     frames = watch(plug(fedsam(), 0.1, 0.5, 1), TASK, LOCAL, 2)
-    tops = [frames[0].states[i][0].parts["perturbation"].tensors.tolist() for i in range(6)]
+    tops = [part_of(frames[0].states[i][0], "perturbation").tensors.tolist() for i in range(6)]
     for look in seen.steps[:30]:  # the first round of a client has one radius
         close(look.offset, 0.1 * unit(look.here))
     for i, look in enumerate(seen.steps[30:]):

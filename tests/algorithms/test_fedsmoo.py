@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from oracle import smoo
 from oracle.methods import Params, Path, Settings, sub
-from support.rounds import View, close, flat, optimum, path, rounds_to, spy, watch
+from support.rounds import View, close, flat, optimum, part_of, path, rounds_to, spy, watch
 from undrift.algorithms import fedavg, feddyn, fedgloss, fedlw, fedlwsam, fednolowe, fedsam, fedsmoo, fedsol, fedspeed
 from undrift.blocks import ByExamples, ByLastLoss, Consensus, ServerSAM, Uniform, WarmSAM
 from undrift.blocks.perturbation.consensus import Agreed, Multiplier
@@ -164,7 +164,7 @@ def test_numbers_of_fedsmoo(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = watch(fedsmoo(0.1, 0.1), *T2, 2)
     close(torch.stack([look.offset for look in seen.steps[:2]]), (0.1, -0.1))  # type: ignore[misc]
     close(torch.stack(first.client("perturbation", "d")), (0.1, -0.1))
-    assert float(first.after.parts["perturbation"].s) == 0, "opposite clients agree on nothing"
+    assert float(part_of(first.after, "perturbation").s) == 0, "opposite clients agree on nothing"
     close(first.w, 1.82)
     close(second.w, 2.7138)
 
@@ -173,11 +173,11 @@ def test_numbers_of_fedgloss() -> None:
     algorithm = fedgloss(0.1, 0.0, 0.1, warmup=0)
     first, second = watch(algorithm, *T2, 2)
     close(torch.stack(first.client("drift", "h")), (0.01, -0.09))
-    close((first.after.parts["drift"].h, first.after.parts["server_optimizer"].g, first.w), (-0.04, -0.4, 1.8))
+    close((part_of(first.after, "drift").h, part_of(first.after, "server_optimizer").g, first.w), (-0.04, -0.4, 1.8))
     shifted = server.send(algorithm, first.after, SETTING).params
     close((shifted - first.w, shifted), (-0.1, 1.7))
     close(torch.stack([second.uploads[i].delta for i in (0, 1)]), (-0.169, 0.681))
-    close((second.after.parts["drift"].h, second.w), (-0.0656, 2.712))
+    close((part_of(second.after, "drift").h, second.w), (-0.0656, 2.712))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_what_fedsmoo_agrees_on_goes_uphill() -> None:
     pull = [a @ b for a, b in zip(BOWLS.curvatures, BOWLS.optima, strict=True)]
     for block, sign in ((Consensus(1.0), 1), (Reversed(1.0), -1)):
         for frame in watch(replace(fedsmoo(), perturbation=block), BOWLS, local, 2):
-            s, gradient = frame.after.parts["perturbation"].s, sum(BOWLS.curvatures) @ frame.w - sum(pull)  # type: ignore[operator]
+            s, gradient = part_of(frame.after, "perturbation").s, sum(BOWLS.curvatures) @ frame.w - sum(pull)  # type: ignore[operator]
             close(s.norm(), 1.0)
             assert sign * float(torch.cosine_similarity(s, gradient, dim=0)) > 0.8
 

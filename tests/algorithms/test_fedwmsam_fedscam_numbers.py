@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from oracle import seeds
-from support.rounds import close, optimum, path, rounds_to, spy, watch
+from support.rounds import close, optimum, part_of, path, rounds_to, spy, watch
 from undrift import Algorithm, Local, Simulation, cost
 from undrift.algorithms import fedscam, fedscam_wa, fedwmsam, make
 from undrift.blocks import AdaptiveMomentum, ByScore, Dampened, MomentumPath, ScoredSAM, ServerMomentum
@@ -50,9 +50,9 @@ def test_fedwmsam_on_the_toy_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     close(torch.cat([second.uploads[i].delta for i in (0, 1)]), (0.2843375, 0.666725))
     close(second.w, 1.84803125)
     for frame, m in ((first, -1.8625), (second, -2.37765625)):
-        close(frame.after.parts["drift"].c, m)
-        close(frame.after.parts["momentum"].m, m)
-        close([frame.uploads[i].parts["momentum"].turn for i in (0, 1)], (0, 0))
+        close(part_of(frame.after, "drift").c, m)
+        close(part_of(frame.after, "momentum").m, m)
+        close([part_of(frame.uploads[i], "momentum").turn for i in (0, 1)], (0, 0))
 
 
 def test_the_share_follows_how_far_clients_turn() -> None:
@@ -61,11 +61,11 @@ def test_the_share_follows_how_far_clients_turn() -> None:
     task = Slopes([torch.zeros(1, 1)] * 2, [torch.tensor([g]).double() for g in (1.0, -3.0)], T2.start, [1, 1])
     algorithm = Algorithm(momentum=AdaptiveMomentum(1.0, 0.5))
     first, second, _ = watch(algorithm, task, Local(lr=0.1), 3)
-    close([first.after.parts["momentum"].a, second.after.parts["momentum"].a], (0.55, 0.725))
-    close([second.uploads[i].parts["momentum"].turn for i in (0, 1)], (2, 0))
-    close([first.after.parts["momentum"].m, second.after.parts["momentum"].m], (-1, -1))
+    close([part_of(first.after, "momentum").a, part_of(second.after, "momentum").a], (0.55, 0.725))
+    close([part_of(second.uploads[i], "momentum").turn for i in (0, 1)], (2, 0))
+    close([part_of(first.after, "momentum").m, part_of(second.after, "momentum").m], (-1, -1))
     for frame in watch(algorithm, TASK, UNEQUAL, 8, cohort=3):
-        old, new = frame.before.parts["momentum"], frame.after.parts["momentum"].a
+        old, new = part_of(frame.before, "momentum"), part_of(frame.after, "momentum").a
         turns = [1 - float(torch.cosine_similarity(-u.delta, old.m, dim=0)) for u in frame.uploads.values()]
         wanted = sum(turns) / 3 if old.m.any() else 0.0
         close(new, old.a / 2 + min(max(wanted, 0.1), 0.9) / 2)
@@ -91,18 +91,18 @@ def test_a_paced_path_is_as_long_as_the_steps_before(schedule: str | None, rates
 def test_variates_and_momentum_of_fedwmsam(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = spy(monkeypatch)
     for frame in watch(fedwmsam(0.2, 0.3, 0.4), TASK, UNEQUAL, 6, cohort=3):
-        c, m = frame.before.parts["drift"].c, frame.before.parts["momentum"]
-        close(frame.after.parts["drift"].c, c / 2 + frame.after.parts["momentum"].m / 2)  # s/N = 1/2
+        c, m = part_of(frame.before, "drift").c, part_of(frame.before, "momentum")
+        close(part_of(frame.after, "drift").c, c / 2 + part_of(frame.after, "momentum").m / 2)  # s/N = 1/2
         for client, upload in frame.uploads.items():
             looks, seen.looks = seen.steps[: upload.steps], seen.steps[upload.steps :]
             mean = torch.stack([look.there for look in looks]).mean(0)
             held = [
-                state.parts["drift"].c for round, state in frame.states[client].items() if round < frame.before.round
+                part_of(state, "drift").c for round, state in frame.states[client].items() if round < frame.before.round
             ]
             old = held[-1] if held else torch.zeros_like(c)
             close(frame.client("drift", "c")[client], m.a * mean + (1 - m.a) * (old - c + m.m))
     for frame in watch(fedwmsam(0.2), TASK, LOCAL, 4):
-        close(frame.after.parts["drift"].c, frame.after.parts["momentum"].m)
+        close(part_of(frame.after, "drift").c, part_of(frame.after, "momentum").m)
 
 
 def test_fedwmsam_without_radius_reaches_the_optimum() -> None:
@@ -161,7 +161,7 @@ def test_without_any_weight_examples_weigh() -> None:
     # lr = 1.5 overshoots: the first step leads from 1 below both optima, and back up is against it, so all S_i = 0.
     task = Quadratics.scalar((1, 1), (0, 0.1), 1.0, (1, 3))
     first, second = watch(fedscam_wa(1.0, 2.0), task, Local(lr=1.5, batch_size=4), 2)
-    close([second.uploads[i].parts["aggregation"].c for i in (0, 1)], (-1, -1))
+    close([part_of(second.uploads[i], "aggregation").c for i in (0, 1)], (-1, -1))
     a, b = 1 / 2, 3 / 1.9  # n / (1 + h), h = 1 and 0.9
     w = 1 - 1.5 * (a * 1 + b * 0.9) / (a + b)
     close(first.w, w)

@@ -143,7 +143,7 @@ KEPT = [
     pytest.param(run, optimizer, id=f"{name}-{number}-{optimizer}")
     for number, (name, run) in enumerate(CASES)
     for optimizer in OPTIMIZERS
-    if not refused(name, optimizer) or (name == "ditto" and "lr" in run.args[0].arguments)
+    if not refused(name, optimizer) or (name == "ditto" and "lr" in run.args[0].arguments)  # type: ignore[attr-defined]
 ]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from oracle import filters as slow
 from oracle import methods
-from support.rounds import View, close, flat, path, spy, watch
+from support.rounds import View, close, flat, part_of, path, spy, watch
 from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import (
     Filter,
@@ -261,4 +261,4 @@ def test_client_states_follow_the_true_path_without_decay() -> None:
     # Unequal steps, clipped gradients: c_i is still the mean of what the client descended along, c their mean.
     frames = watch(make("scaffold"), *TASKS["clipped quadratics"], cohort=3, seed=2)
     for frame in frames:
-        close(torch.stack(frame.client("drift", "c")).mean(0), frame.after.parts["drift"].c)
+        close(torch.stack(frame.client("drift", "c")).mean(0), part_of(frame.after, "drift").c)

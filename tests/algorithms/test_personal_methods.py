@@ -258,7 +258,7 @@ def test_a_lost_state_gives_no_number_and_states_elsewhere_are_found(tmp_path: P
         measure = Measure(ready, simulation)
         result = measure.personal(state)
         assert measure.has_personal and not result.isnan().any() and measure.personal(state) is result
-        simulation.root = tmp_path  # as an engine whose workers are elsewhere says
+        simulation.root = tmp_path  # type: ignore[attr-defined, attr-defined]  # as an engine whose workers are elsewhere says
         assert torch.equal(Measure(ready, simulation).personal(state), result)
         client = max(state.accepted)
         for lost in (tmp_path / "0" / str(client)).iterdir():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from oracle import weights
-from support.rounds import close, rounds_to
+from support.rounds import close, part_of, rounds_to
 from support.rules import DOUBLE, LOCAL, TASK, Bowls, gather, uploads_of
 from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make
@@ -203,11 +203,11 @@ def test_the_radius_follows_the_quantile() -> None:
     start = simulation.start()
     state, record = simulation.round(start)
     close(state.params, (1 + 2 + 2 + 2 + 2) / 5)
-    close(state.parts["release"].c, 2 * exp(-0.1 * (0.4 - 0.75)))
+    close(part_of(state, "release").c, 2 * exp(-0.1 * (0.4 - 0.75)))
     assert record.reports["release.clipped"] == pytest.approx(0.6) and record.reports["release.bound"] == 2.0
     for _ in range(300):
         state = simulation.round(replace(state, params=start.params))[0]
-    assert 3.9 < state.parts["release"].c < 4.1 * exp(0.1 * 0.15)  # four of five are inside from 4 on, three below
+    assert 3.9 < part_of(state, "release").c < 4.1 * exp(0.1 * 0.15)  # four of five are inside from 4 on, three below
 
 
 def test_a_longer_upload_than_the_radius_is_rejected() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from oracle import drift, methods
-from support.rounds import View, close, flat, optimum, path, watch
+from support.rounds import View, close, flat, optimum, part_of, path, watch
 from test_oracle import CASES, TASKS, Case
 from undrift import Local, Simulation, make
 from undrift.core.model.random import generator
@@ -71,7 +71,7 @@ def test_variates_are_mean_gradients_over_the_steps_taken() -> None:
         w, own = sum(ends) / 3, variates
         close(frame.w, w, 1e-14)
         close(torch.stack(frame.client("drift", "c")), own, 1e-14)
-        close(frame.after.parts["drift"].c, c, 1e-14)
+        close(part_of(frame.after, "drift").c, c, 1e-14)
 
 
 def test_fedprox_by_hand() -> None:

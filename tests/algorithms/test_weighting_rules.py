@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from oracle import methods, weights
-from support.rounds import View, close, flat, path, rounds_to, watch
+from support.rounds import View, close, flat, part_of, path, rounds_to, watch
 from support.rules import DOUBLE, LOCAL, TASK, Bowls, bowls, gather, uploads_of
 from undrift import Algorithm, Local, Simulation, cost
 from undrift.algorithms import make
@@ -164,12 +164,12 @@ def test_logits_belong_to_clients() -> None:
     task = bowls((1, 3, 3, 5, 4, 7, 2))
     simulation = Simulation(Algorithm(aggregation=ByAgreement(1, 0.1)), task, LOCAL)
     first, _ = simulation.round(simulation.start(), [1, 0])
-    assert first.parts["aggregation"].clients.tolist() == [0, 1]
+    assert part_of(first, "aggregation").clients.tolist() == [0, 1]
     second, _ = simulation.round(first, [2, 1])
-    kept = second.parts["aggregation"]
+    kept = part_of(second, "aggregation")
     assert kept.clients.tolist() == [0, 1, 2]
-    assert kept.values[0] == first.parts["aggregation"].values[0]
-    close((kept.values[1] - first.parts["aggregation"].values[1]).abs(), 0.1, 1e-6)  # a fresh Adam's step is lr long
+    assert kept.values[0] == part_of(first, "aggregation").values[0]
+    close((kept.values[1] - part_of(first, "aggregation").values[1]).abs(), 0.1, 1e-6)  # a fresh Adam's step is lr long
     close((kept.values[2] - log(3)).abs(), 0.1, 1e-6)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from oracle.compressed import quantized, top_k
-from support.rounds import close, watch
+from support.rounds import close, part_of, watch
 from undrift import Local, Simulation, make, parse
 from undrift.blocks import Quantized, TopK, Uniform
 from undrift.blocks.release.compressed import step_for
@@ -60,7 +60,7 @@ def test_top_k_equals_its_oracle_and_telescopes() -> None:
             rest = left.get(client, {"w": torch.zeros_like(own.delta)})
             expected, left[client] = top_k({"w": own.delta}, rest, 0.1)
             close(upload.delta, expected["w"])
-            kept = frame.states[client][frame.before.round].parts["release"].e
+            kept = part_of(frame.states[client][frame.before.round], "release").e
             close(kept, left[client]["w"])
             assert int((upload.delta != 0).sum()) <= 1
             sent[client] = sent.get(client, 0) + upload.delta

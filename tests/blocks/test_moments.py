@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from support.rounds import close, path, watch
+from support.rounds import close, part_of, path, watch
 from undrift import Algorithm, Local, TensorTask
 from undrift.blocks import LocalAdam, LocalAdamW, LocalMuon, LocalSGD, Tuned
 from undrift.blocks.local_optimizer.muon import orthogonal
@@ -121,11 +121,11 @@ def test_moments_averaged(decoupled: bool) -> None:
         m, v, c1, c2 = (sum(column) / 3 for column in zip(*moments, strict=True))
         w = sum(n * end for n, end in zip(BOWLS.sizes, ends, strict=True)) / sum(BOWLS.sizes)  # type: ignore[assignment]
         close(frame.w, w, 1e-12)
-        kept = frame.after.parts["local_optimizer"]
+        kept = part_of(frame.after, "local_optimizer")
         close(kept.m, m, 1e-12)
         close(kept.v, v, 1e-12)
         assert (kept.m_weight, kept.v_weight) == pytest.approx((c1, c2), abs=1e-15)
-    assert frames[0].after.parts["local_optimizer"].m_weight == pytest.approx(sum(1 - 0.8**n for n in (3, 5, 2)) / 3)
+    assert part_of(frames[0].after, "local_optimizer").m_weight == pytest.approx(sum(1 - 0.8**n for n in (3, 5, 2)) / 3)
 
 
 def test_buffers_averaged() -> None:

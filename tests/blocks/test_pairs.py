@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import pytest
 import torch
@@ -43,6 +44,7 @@ def test_pairs_stay_finite_or_are_refused(row: int, one: str, value: AnyBlock, o
 
 def expected_refusal(pair: dict[str, AnyBlock]) -> str:
     """What the message says if one of a pair lacks what it needs; "" if it lacks nothing."""
+    optimizer: Any
     needs, optimizer = [block.needs for block in pair.values()], pair.get("local_optimizer", LocalOptimizer())
     reason = next((x.plain_sgd for x in needs if x.plain_sgd), "")
     if reason and not optimizer.plain:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from support.rounds import Talker
+from support.rounds import Talker, part_of
 from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make
 from undrift.core.method.aggregation import Summing
@@ -48,7 +48,7 @@ def poisoned(v: torch.Tensor, value: float) -> torch.Tensor:
 
 
 def parts(upload: Upload, **changes: Any) -> dict[str, Any]:
-    return {"drift": upload.parts["drift"]._replace(**changes)}
+    return {"drift": part_of(upload, "drift")._replace(**changes)}
 
 
 BROKEN: dict[str, tuple[Reason, Callable[[Any], Any]]] = {
@@ -79,9 +79,9 @@ BROKEN: dict[str, tuple[Reason, Callable[[Any], Any]]] = {
     "buffers nan": (Reason.FINITE, lambda u: {"buffers": u.buffers * float("nan")}),
     "counts of floats": (Reason.DTYPE, lambda u: {"counts": u.counts.float()}),
     "parts missing": (Reason.TREE, lambda u: {"parts": {}}),
-    "parts undeclared": (Reason.TREE, lambda u: {"parts": {**u.parts, "momentum": u.parts["drift"]}}),
+    "parts undeclared": (Reason.TREE, lambda u: {"parts": {**u.parts, "momentum": part_of(u, "drift")}}),
     "parts no dict": (Reason.TREE, lambda u: {"parts": [1]}),
-    "tree of another class": (Reason.TREE, lambda u: {"parts": {"drift": tuple(u.parts["drift"])}}),
+    "tree of another class": (Reason.TREE, lambda u: {"parts": {"drift": tuple(part_of(u, "drift"))}}),
     "part nan": (Reason.FINITE, lambda u: {"parts": parts(u, v=poisoned(u.delta, float("nan")))}),
     "part huge": (Reason.SIZE, lambda u: {"parts": parts(u, v=poisoned(u.delta, 1e30))}),
     "part short": (Reason.SHAPE, lambda u: {"parts": parts(u, v=u.delta[:4])}),
@@ -220,7 +220,7 @@ APART: dict[str, tuple[Reason, Callable[[Any], Any]]] = {
 def test_the_uploads_of_a_partial_sum_are_those_of_its_clients(name: str) -> None:
     reason, breach = APART[name]
     _, gate, part = partial(make("median"), [3, 4, 5])
-    part.rule.entries = breach(part.rule.entries)
+    part.rule.entries = breach(part.rule.entries)  # type: ignore[attr-defined]
     total = gate.total()
     rejection = gate.merge(part, total)
     assert rejection is not None and rejection.reason is reason, rejection

@@ -22,6 +22,7 @@ from undrift.core.model.random import generator
 from undrift.core.model.samples import Samples, examples_of
 from undrift.core.records.types import Array
 from undrift.testing import Clinic, Quadratics, check_block
+from undrift.testing.rounds import states_of
 
 Q2 = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], start=1.0, sizes=[1, 3])
 T2 = Quadratics.scalar([1.0, 3.0], [0.0, 4.0], start=1.0, sizes=[1, 1])
@@ -45,7 +46,7 @@ def small(sizes: tuple[int, ...] = (7, 10)) -> TensorTask:
 
 
 def kept(simulation: Simulation, client: int, slot: str, round: int = 0) -> Any:
-    return simulation.worker.store.states[client][round].parts[slot]
+    return states_of(simulation)[client][round].parts[slot]
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def test_labels_are_the_tasks_count_or_that_of_the_batches() -> None:
                 found.append(start.label_counts())  # noqa: B023
 
         simulation = Simulation(Algorithm(drift=Labels()), task)
-        simulation.round(simulation.start(), [min(4, task.population - 1)])
+        simulation.round(simulation.start(), [min(4, task.population - 1)])  # type: ignore[attr-defined]
         assert (None if found[0] is None else found[0].tolist()) == expected
     assert TensorTask(net, torch.zeros(2, 5), torch.zeros(2), [torch.arange(2)]).label_counts(0) is None
 

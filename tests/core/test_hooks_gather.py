@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from support.rounds import close, path
+from support.rounds import close, part_of, path
 from undrift import Algorithm, Local, Simulation
 from undrift.core.method.aggregation import Gathering
 from undrift.core.method.block import Needs
@@ -71,7 +71,7 @@ def test_a_gathering_rule_keeps_what_it_found_by_client() -> None:
     state = simulation.start()
     for clients in ([3, 5], [5, 0], [5]):
         state, _ = simulation.round(state, clients)
-    kept = state.parts["aggregation"]
+    kept = part_of(state, "aggregation")
     assert kept.ids.tolist() == [0, 3, 5] and kept.values.tolist() == [1.0, 1.0, 3.0]
     back = wire.from_bytes(ServerState, simulation.algorithm, wire.to_bytes(state), len(state.params))
     assert fingerprint(back) == fingerprint(state)

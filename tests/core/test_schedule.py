@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from support.rounds import close, path, watch
+from support.rounds import close, part_of, path, watch
 from undrift import Local, Simulation
 from undrift.algorithms import make
 from undrift.blocks.aggregation.normalized import reach
@@ -134,7 +134,7 @@ def test_server_and_clients_agree_on_slopes_with_decay(method: str) -> None:
     local = replace(LOCAL, weight_decay=0.1, step_schedule="cosine")
     slot = "drift" if method == "scaffold" else "momentum"
     for frame in watch(make(method), BOWLS, local, 4, cohort=2):
-        close(torch.stack(frame.client(slot, "c")).mean(0), frame.after.parts[slot].c, 1e-12)
+        close(torch.stack(frame.client(slot, "c")).mean(0), part_of(frame.after, slot).c, 1e-12)
 
 
 def test_one_step_loses_its_decay_exactly() -> None:
@@ -164,7 +164,7 @@ def test_steps_see_their_rate() -> None:
     one = Quadratics.scalar((1.0,), (0.0,), 1.0, (3,))
     local = Local(lr=0.5, batch_size=1, step_schedule="step(every=1, factor=0.5)")
     frame = watch(make("ditto", lam=0.0), one, local, 1)[0]
-    close(frame.states[0][0].parts["personalization"].v, 0.5 * 0.75 * 0.875)
+    close(part_of(frame.states[0][0], "personalization").v, 0.5 * 0.75 * 0.875)
     close(frame.w, 0.5 * 0.75 * 0.875)
 
 

@@ -134,7 +134,7 @@ def test_a_backend_on_disk_deletes_what_it_made_and_nothing_else(tmp_path: Path)
     for root in (None, tmp_path):
         backend = DiskBackend(root)
         simulation = Simulation(make("fedavg"), Clinic(), LOCAL, depth=2, backend=backend)
-        assert backend.worker is simulation.worker and backend.worker.store.depth == 2
+        assert backend.worker is simulation.worker and backend.worker.store.depth == 2  # type: ignore[attr-defined]
         folder = backend.states
         simulation.stop()
         simulation.stop()

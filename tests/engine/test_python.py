@@ -20,7 +20,7 @@ def test_a_method_is_taken_as_text() -> None:
 
 def test_make_takes_compositions() -> None:
     assert make("fedsam", rho=0.05) == make("fedsam(0.05)")
-    assert make("fedsam + fsa(larger=0.9)", preset="fedfsa").perturbation.rho == 0.1
+    assert make("fedsam + fsa(larger=0.9)", preset="fedfsa").perturbation.rho == 0.1  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="a composition includes them; write method ="):
         make("scaffold + sam", rho=0.1)
 

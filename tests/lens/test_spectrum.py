@@ -34,6 +34,7 @@ from undrift.lens import (
 from undrift.lens.spectrum import band_energy, banded_tensors, edges, long_band_energy
 from undrift.observe.live import _divergence
 from undrift.testing import Clinic, Quadratics
+from undrift.testing.rounds import states_of
 
 LAYOUT = Layout(("conv.weight", "conv.bias", "fc.weight"), ((4, 2, 3, 3), (4,), (5, 7)))
 SIZES = (72, 4, 35)
@@ -284,7 +285,7 @@ def test_probed_updates_are_those_of_the_next_round_and_change_nothing(name: str
         for row, client in zip(found, clients, strict=True):
             gate = Gate(plain.algorithm, local, sent, [client])
             assert torch.equal(row, plain.worker.visit(client, sent, state.accepted.get(client), gate).delta)
-        assert probed.worker.store.states.keys() == (set(clients) if other.accepted else set())
+        assert states_of(probed).keys() == (set(clients) if other.accepted else set())
         state, _ = plain.round(state, clients)
         other, _ = probed.round(other, clients)
         assert torch.equal(state.params, other.params)

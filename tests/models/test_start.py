@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from support.rounds import part_of
 from undrift import Local, Simulation, TensorTask, make
 from undrift.algorithms import ALGORITHMS
 from undrift.core.server.wire import fingerprint
@@ -77,7 +78,7 @@ def test_frozen_parts_get_no_gradient_and_do_not_travel() -> None:
     sizes = sum(
         p.numel() for name, p in net().named_parameters() if not name.startswith("body") and name != "norm.bias"
     )
-    assert len(state.params) == len(state.parts["drift"].c) == sizes
+    assert len(state.params) == len(part_of(state, "drift").c) == sizes
     assert record.visits
     assert set(simulation.module(state).state_dict()) == set(net().state_dict())
 

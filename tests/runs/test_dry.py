@@ -34,7 +34,7 @@ def test_the_partition_is_the_run_s_and_clients_are_few_and_small() -> None:
     assert len(setup.partition.clients) == 500
     assert setup.config.cohort == COHORT
     assert setup.task.population == CLIENTS
-    assert max(map(len, setup.task.clients)) <= EXAMPLES
+    assert max(map(len, setup.data_task.clients)) <= EXAMPLES
 
 
 def test_a_single_client_trains_alone() -> None:

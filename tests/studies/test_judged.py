@@ -112,7 +112,8 @@ def test_held_out_examples_judge_personal_models(tmp_path: Path) -> None:
     with open_simulation(setup, tmp_path) as simulation:
         state = simulation.run(1)
         measure, by_hand = Measure(setup, simulation), []
-        task, train = setup.task, setup.task.dataset.train
+        task = setup.data_task
+        train = task.dataset.train
         for client in range(task.population):
             held = task.own(client)
             assert len(held) and not set(held.tolist()) & set(task.training(client).tolist())

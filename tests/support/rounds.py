@@ -17,12 +17,13 @@ from undrift.core.method.view import Sums
 from undrift.core.model.flat_model import Vector
 from undrift.core.model.oracle import Oracle
 from undrift.core.model.random import generator
-from undrift.core.records.types import Array, ClientState, Local, ServerState, Upload
+from undrift.core.records.types import Array, Broadcast, ClientState, Local, ServerState, Upload
 from undrift.core.server import step as server
 from undrift.core.server.gate import Gate
 from undrift.core.tasks.task import Task
 from undrift.engine.round.simulation import Simulation
 from undrift.testing import Quadratics
+from undrift.testing.rounds import states_of
 
 LABELLED = ("fedlc", "fedrs", "fedntd", "fedvls", "feddecorr", "feduv", "fedrod", "fedas", "fedpac")
 """Methods that read labels, logits or features."""
@@ -60,6 +61,11 @@ class Frame:
         return out
 
 
+def part_of(record: ServerState | Broadcast | ClientState | Upload, slot: str) -> Any:
+    """What a block keeps or sends in a record; its type is the block's own."""
+    return record.parts[slot]
+
+
 def watch(
     algorithm: Algorithm, task: Task, local: Local, rounds: int, cohort: int | None = None, seed: int = 0
 ) -> list[Frame]:
@@ -76,7 +82,7 @@ def watch(
             assert upload is not None and gate.admit(upload, total) is None, gate.rejections
             uploads[client] = upload
         after = simulation.close(state, broadcast, total)
-        states = {client: dict(held) for client, held in simulation.worker.store.states.items()}
+        states = {client: dict(held) for client, held in states_of(simulation).items()}
         frames.append(Frame(state, after, uploads, states, task.population))
         state = after
     return frames
