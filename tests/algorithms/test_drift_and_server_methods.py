@@ -210,7 +210,7 @@ def test_corrected_methods_reach_the_optimum(algorithm: Algorithm) -> None:
 @pytest.mark.parametrize(("name", "slot"), [("scaffold-i", "drift"), ("feddc", "momentum")])
 def test_variates_do_not_depend_on_the_decay_of_the_rate(name: str, slot: str) -> None:
     flat_bowls = Quadratics.scalar((1e-12, 1e-12), (1e12, -3e12), 0.0, (1, 3))  # gradients -1 and 3 everywhere
-    arguments = {"mu": 1e-9} if name == "feddc" else {}
+    arguments: dict[str, Any] = {"mu": 1e-9} if name == "feddc" else {}
     for decay in (1.0, 0.5):
         frames = watch(make(name, **arguments), flat_bowls, Local(lr=0.1, decay=decay, epochs=2), 4)
         close(torch.stack(frames[-1].client(slot, "c")), (-1, 3), 1e-6)

@@ -234,7 +234,7 @@ def test_training_draws_noise_of_its_own_for_every_client_and_round() -> None:
     simulation = Simulation(MINE(), TASK, LOCAL)
     state, before, seen = simulation.start(), torch.get_rng_state(), []
     module = simulation.worker.model.module
-    module.head.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].detach().clone()))
+    module.get_submodule("head").register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].detach().clone()))
     for client in (0, 0, 4):
         simulation.round(state, [client])
     same, again, other = seen[0], seen[4], seen[8]  # two epochs of two batches, five examples

@@ -44,7 +44,7 @@ TASK = Quadratics.random(sizes=(1, 3, 2, 5, 4, 7))
 LOCAL = Local(lr=0.05, epochs=5, batch_size=7)
 UNEQUAL = Local(lr=0.05, decay=0.9, epochs=2, batch_size=2)
 LAYOUT = Layout(tuple(TASK.start), tuple(tuple(x.shape) for x in TASK.start.values()))
-SCORED = {"kappa": 0.4, "gamma": 0.7, "beta": 0.6}
+SCORED: dict[str, Any] = {"kappa": 0.4, "gamma": 0.7, "beta": 0.6}
 
 
 class Slopes(Quadratics):

@@ -17,7 +17,7 @@ T2 = Quadratics.scalar((1, 3), (0, 4), 1.0, (1, 1)), Local(lr=0.1)
 Q2 = Quadratics.scalar((1, 1), (0, 4), 1.0, (1, 3)), Local(lr=0.5, epochs=2, batch_size=3)
 
 
-def evenly(name: str, **arguments: float) -> Algorithm:
+def evenly(name: str, **arguments: Any) -> Algorithm:
     return replace(make(name, **arguments), aggregation=Uniform())
 
 

@@ -58,7 +58,7 @@ class Slow(View):
 
 
 @pytest.mark.parametrize(("host", "arguments"), [("uniform", {}), ("scaffold", {}), ("feddyn", {"mu": 0.2})], ids=str)
-def test_equals_its_oracle(host: str, arguments: dict[str, float]) -> None:
+def test_equals_its_oracle(host: str, arguments: dict[str, Any]) -> None:
     task = pictures()
     algorithm = make("whitened", host=replace(make(host, **arguments), aggregation=Uniform()))
     expected = methods.run(

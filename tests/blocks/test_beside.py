@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from support.rounds import part_of
 from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import fedfft, specgrad
 from undrift.blocks import Filters, Whiten, high_pass
@@ -61,7 +62,7 @@ def test_filtered_then_clipped_variates_leave_the_private_part_to_the_norm() -> 
     whole = torch.where(private, gradient, filtered)
     expected = torch.where(private, 0.0, whole * min(1.0, 0.5 / float(torch.linalg.vector_norm(whole))))
     simulation.round(state)
-    torch.testing.assert_close(states_of(simulation)[0][0].parts["drift"].c, expected)
+    torch.testing.assert_close(part_of(states_of(simulation)[0][0], "drift").c, expected)
 
 
 def test_filters_that_draw_keep_the_contract_beside_scaffold_i() -> None:

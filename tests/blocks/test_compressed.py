@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from oracle.compressed import quantized, top_k
+from support.flower import state_of
 from support.rounds import close, part_of, watch
 from undrift import Local, Simulation, make, parse
 from undrift.blocks import Quantized, TopK, Uniform
@@ -150,7 +151,7 @@ def test_nodes_send_short_uploads_and_give_the_same_bits(text: str, tmp_path: Pa
         grid.faults = dict.fromkeys(range(nodes), note)
         strategy = strategy_of(text, cohort=5)
         start(strategy, grid)
-        assert fingerprint(strategy.state) == fingerprint(alike)
+        assert fingerprint(state_of(strategy)) == fingerprint(alike)
         sizes[nodes] = seen
     size = len(alike.params)
     assert sizes[8] and max(sizes[8]) <= 4 * size * cost(parse(text)).up + 30

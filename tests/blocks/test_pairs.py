@@ -33,7 +33,7 @@ THIRDS = [pytest.param(0), pytest.param(1, marks=pytest.mark.slow), pytest.param
 def test_pairs_stay_finite_or_are_refused(row: int, one: str, value: AnyBlock, other: str, third: int) -> None:
     """A value of one slot with every value of another."""
     for partner in VALUES[other][(row + third) % 3 :: 3]:
-        pair = {one: value, other: partner}
+        pair: dict[str, Any] = {one: value, other: partner}
         refusal = expected_refusal(pair)
         if refusal:
             with pytest.raises(TypeError, match=refusal):

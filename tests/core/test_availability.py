@@ -87,7 +87,7 @@ def test_a_round_without_clients_changes_nothing_but_its_number() -> None:
 
 
 def test_a_run_with_traces_and_weights_resumes_to_the_bit() -> None:
-    given = {"cohort": 3, "availability": odd, "sampling": "examples", "seed": 5}
+    given: dict[str, Any] = {"cohort": 3, "availability": odd, "sampling": "examples", "seed": 5}
     whole = Simulation(make("fedavg"), Clinic(), LOCAL, **given).run(4)
     half = Simulation(make("fedavg"), Clinic(), LOCAL, **given).run(2)
     assert fingerprint(Simulation(make("fedavg"), Clinic(), LOCAL, **given).run(2, half)) == fingerprint(whole)

@@ -232,7 +232,7 @@ def test_a_penalty_sees_the_features_of_its_own_pass() -> None:
     loss = task.loss(ours, batch) + cross_entropy(s, torch.zeros(12, dtype=torch.int64))
     grads = torch.autograd.grad(loss, list(ours.parameters()))
     torch.testing.assert_close(moved, -0.1 * torch.cat([g.reshape(-1) for g in grads]), rtol=1e-9, atol=1e-12)
-    assert not simulation.worker.model.module.body._forward_hooks  # nothing is left behind
+    assert not simulation.worker.model.module.get_submodule("body")._forward_hooks  # nothing is left behind
     check_block(Contrast())
 
 
@@ -252,7 +252,7 @@ def test_an_unknown_layer_is_named_and_hooks_end_with_a_failure() -> None:
     simulation = Simulation(Algorithm(objective=Fails()), Clinic())
     with pytest.raises(ClientError, match=r"step 0, objective=Fails.penalty: no"):
         simulation.run(1)
-    assert not simulation.worker.model.module.body._forward_hooks
+    assert not simulation.worker.model.module.get_submodule("body")._forward_hooks
 
 
 def test_batches_that_come_once_are_not_read_twice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from support.rounds import beginning, close, path
+from support.rounds import beginning, close, part_of, path
 from undrift import Algorithm, Local, Simulation, cost
 from undrift.blocks import SAM, Scaffold
 from undrift.core.method.block import Block, Correction, Personalization, Perturbation
@@ -100,7 +100,7 @@ def test_a_second_model_beside_the_first(block: Personalization, v: float, own: 
     simulation = Simulation(algorithm, Q2, TWICE)
     state = simulation.run(1)
     assert state.params.tolist() == [2.5] == Simulation(Algorithm(), Q2, TWICE).run(1).params.tolist()
-    assert states_of(simulation)[1][0].parts["personalization"].v.tolist() == [v]
+    assert part_of(states_of(simulation)[1][0], "personalization").v.tolist() == [v]
     assert next(simulation.personal(state, 1).parameters()).tolist() == [own]
     assert cost(algorithm).gradients_per_step == 2 and algorithm.personalized and not Algorithm().personalized
     check_block(block)
@@ -231,7 +231,7 @@ def test_layers_are_chosen_by_their_class_and_statistics_stay() -> None:
     assert int((~mask).sum()) == 8 and torch.equal(state.params[~mask], start.params[~mask])
     assert torch.equal(state.buffers, start.buffers) and state.accepted[3] == 1
     own = [states_of(simulation)[client][1] for client in (3, 4)]
-    assert not torch.equal(own[0].buffers, own[1].buffers) and len(own[0].parts["personalization"].x) == 8
+    assert not torch.equal(own[0].buffers, own[1].buffers) and len(part_of(own[0], "personalization").x) == 8
     simulation.personal(state, 4)
     assert torch.equal(simulation.worker.model.buffers, own[1].buffers)
     check_block(Norms())

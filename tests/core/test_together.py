@@ -21,7 +21,7 @@ from undrift.engine.worker.job import Job
 from undrift.engine.worker.worker import Worker
 
 SIZES = (7, 40, 23, 12, 10, 33, 5)
-SETTINGS = {"lr": 0.1, "batch_size": 10, "epochs": 2, "weight_decay": 1e-3, "clip": 1.0}
+SETTINGS: dict[str, Any] = {"lr": 0.1, "batch_size": 10, "epochs": 2, "weight_decay": 1e-3, "clip": 1.0}
 
 
 def network() -> nn.Module:

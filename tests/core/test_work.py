@@ -27,7 +27,7 @@ def counts(local: Local, round: int = 0, seed: int = 0) -> list[int]:
 
 @pytest.mark.quick
 def test_steps_by_hand() -> None:
-    size = {"batch_size": 10}
+    size: dict[str, Any] = {"batch_size": 10}
     assert counts(Local(epochs=2, **size)) == [8, 2, 2, 16]
     assert counts(Local(epochs=1.5, **size)) == [6, 2, 2, 12]
     assert counts(Local(epochs=0.1, **size)) == [1, 1, 1, 1]  # 0.4, 0.1, 0.1 and 0.8 of a step, one at least

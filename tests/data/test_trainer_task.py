@@ -20,7 +20,7 @@ need("transformers", "datasets", "peft")
 pytestmark = pytest.mark.xdist_group("trainers")
 
 Factory = Callable[[Any], Any]
-LORA = {"r": 4, "target_modules": ["q_proj", "v_proj"]}
+LORA: dict[str, Any] = {"r": 4, "target_modules": ["q_proj", "v_proj"]}
 ARGS = {"learning_rate": 0.01, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no", "report_to": []}
 
 

@@ -175,7 +175,7 @@ def test_the_first_weights_are_kept_even_if_the_model_is_drawn_anew(tmp_path: Pa
                 parameter.normal_(generator=torch.Generator().manual_seed(seed))
         return model
 
-    given = {"folder": tmp_path / "run", "rounds": 2, "population": 8, "poll": 0.01, "seed": 3}
+    given: dict[str, Any] = {"folder": tmp_path / "run", "rounds": 2, "population": 8, "poll": 0.01, "seed": 3}
     whole = deployment.deploy(
         grid("fedavg", tmp_path), "fedavg", drawn(0), LOCAL, **given | {"folder": tmp_path / "whole"}
     )
@@ -283,7 +283,7 @@ def test_memory_does_not_grow_with_the_rounds(tmp_path: Path, monkeypatch: pytes
 
 def test_a_task_says_how_many_clients_it_has_and_how_it_is_tested(tmp_path: Path) -> None:
     task = clinic(make("fedavg"))
-    given = {"folder": tmp_path / "run", "rounds": 1, "poll": 0.01}
+    given: dict[str, Any] = {"folder": tmp_path / "run", "rounds": 1, "poll": 0.01}
     with pytest.raises(ValueError, match="the task has 8 clients, got population=9; leave it out"):
         deployment.deploy(grid("fedavg", tmp_path), "fedavg", task, LOCAL, **given, population=9)
     outcome = deployment.deploy(grid("fedavg", tmp_path), "fedavg", task, LOCAL, **given)

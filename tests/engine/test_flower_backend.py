@@ -76,11 +76,11 @@ def test_a_schedule_without_a_barrier_gives_the_same_bits(method: str, flower: F
 @pytest.mark.quick
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedlaw", "krum", "fedbn"])
 @pytest.mark.parametrize("sampling", [{"cohort": 5}, {"probability": 0.5}])
-def test_every_option_of_a_simulation_works(name: str, sampling: dict[str, float], flower: Flower) -> None:
+def test_every_option_of_a_simulation_works(name: str, sampling: dict[str, Any], flower: Flower) -> None:
     """Also a rule that judges on the server's data: the server step is the simulation's own."""
     algorithm = make(name)
     expected = Simulation(algorithm, clinic(algorithm), LOCAL, seed=3, **sampling)
-    given = {**sampling, "seed": 3, "bound": 100.0, "backend": FlowerBackend(3)}
+    given: dict[str, Any] = {**sampling, "seed": 3, "bound": 100.0, "backend": FlowerBackend(3)}
     with Simulation(algorithm, clinic(algorithm), LOCAL, **given) as simulation:
         state = simulation.run(2)
         assert fingerprint(simulation.run(1, state)) == fingerprint(expected.run(3))
@@ -90,14 +90,14 @@ def test_every_option_of_a_simulation_works(name: str, sampling: dict[str, float
 
 
 def test_buffers_of_every_dtype_and_bfloat16_weights(flower: Flower) -> None:
-    given = {"local": replace(LOCAL, precision="bf16"), "cohort": 4, "seed": 1}
+    given: dict[str, Any] = {"local": replace(LOCAL, precision="bf16"), "cohort": 4, "seed": 1}
     with Simulation("scaffold", Texts(), **given, backend=FlowerBackend(2)) as simulation:
         assert fingerprint(simulation.run(2)) == fingerprint(Simulation("scaffold", Texts(), **given).run(2))
 
 
 def test_unequal_work_and_a_selection_by_losses(flower: Flower) -> None:
     algorithm = parse("scaffold + power-of-choice(6, batches=2)")
-    lists = {"epochs": [1, 2, 0.5, 1, 3, 1, 2, 1], "deadline": 2.0, "speed": "uniform:0.2-2.0"}
+    lists: dict[str, Any] = {"epochs": [1, 2, 0.5, 1, 3, 1, 2, 1], "deadline": 2.0, "speed": "uniform:0.2-2.0"}
     for local in (Local(lr=0.05, batch_size=4, **lists), Local(lr=0.05, batch_size=4, steps=gcd, drop_last=True)):
         expected, reference = list(Simulation(algorithm, Clinic(), local, cohort=4, seed=3).rounds(3))[-1]
         with Simulation(algorithm, Clinic(), local, cohort=4, seed=3, backend=FlowerBackend(3)) as simulation:

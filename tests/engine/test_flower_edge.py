@@ -11,7 +11,7 @@ pytest.importorskip("flwr")
 
 from flwr.app import Context
 
-from support.flower import Clock, reference, rounds_of, start, strategy_of
+from support.flower import Clock, reference, rounds_of, start, state_of, strategy_of
 from support.flower import own_clock as own_clock
 from support.flower_grid import StandInGrid
 from undrift import make
@@ -103,7 +103,7 @@ def test_every_tree_has_the_bits_of_one_process(name: str, clock: Clock, tmp_pat
             restart_once(grid, chance.randrange(grid.partitions))
         strategy = strategy_of(name, cohort=5, rejoin=1.0)
         start(strategy, tree.top, 2)
-        assert fingerprint(strategy.state) == expected, (name, depth)
+        assert fingerprint(state_of(strategy)) == expected, (name, depth)
         restarts = [times for grid in tree.grids for times in grid.starts.values()]
         assert max(restarts) == (2 if depth > 1 else 1)
 
@@ -126,7 +126,7 @@ def test_a_node_that_is_lost_is_absent_and_the_others_are_summed(clock: Clock, t
     tree.grids[0].dropped = {1}  # client 4
     strategy = strategy_of("scaffold", nodes=2, quorum=0.0)
     start(strategy, tree.top, 2)
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", clients, clients))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", clients, clients))
     absent = dict(strategy.records[0].absent)
     assert set(absent) == {1, 2, 4} and absent[4] == "left out of its node's reply"
     events = [json.loads(line) for line in path.read_text().splitlines()]
@@ -154,7 +154,7 @@ def test_a_bad_reply_stops_at_the_edge(clock: Clock, tmp_path: Path) -> None:
     strategy = strategy_of("fedavg", nodes=2, quorum=0.0)
     start(strategy, tree.top, 1)
     assert [(r.client, r.reason) for r in strategy.records[0].rejections] == [(4, Reason.FINITE)]
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", [0, 3, 5, 6, 7]))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", [0, 3, 5, 6, 7]))
 
 
 def test_a_quorum_of_its_own(clock: Clock, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_quorum_of_its_own(clock: Clock, tmp_path: Path) -> None:
     tree.grids[0].dropped = {1}
     strategy = strategy_of("fedavg", nodes=2, quorum=0.0)
     start(strategy, tree.top, 1)
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", [5, 6, 7]))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", [5, 6, 7]))
 
 
 def test_what_is_refused_by_name(clock: Clock, tmp_path: Path) -> None:
@@ -194,5 +194,5 @@ def test_one_client_below_an_edge_server_sends_its_upload(clock: Clock, tmp_path
     tree.top.faults = dict.fromkeys(range(POPULATION), note)
     strategy = strategy_of(name, cohort=5)
     start(strategy, tree.top, 2)
-    assert fingerprint(strategy.state) == fingerprint(reference(name, 2))
-    assert sizes and max(sizes) < len(strategy.state.params)  # a byte for two parameters, and the head
+    assert fingerprint(state_of(strategy)) == fingerprint(reference(name, 2))
+    assert sizes and max(sizes) < len(state_of(strategy).params)  # a byte for two parameters, and the head

@@ -13,7 +13,7 @@ pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
-from support.flower import ALL, TASK, grid_of, rounds_of, start, strategy_of
+from support.flower import ALL, TASK, grid_of, rounds_of, start, state_of, strategy_of
 from support.flower import own_clock as own_clock
 from support.flower_grid import StandInGrid
 from undrift import make
@@ -245,7 +245,7 @@ def test_hostile_replies_are_rejected(nodes: int, case: str, tmp_path: Path) -> 
     assert reason is None or all(lost[client] is reason for client in own), record.rejections
     assert str(record).isprintable()
     left = [client for client in ALL if client not in own]
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, left, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, left, ALL))
 
 
 def test_a_reply_that_comes_twice_counts_once(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_a_reply_that_comes_twice_counts_once(tmp_path: Path) -> None:
         grid.faults = {1: lambda message, reply: [reply, reply]}
         strategy = strategy_of("scaffold")
         start(strategy, grid)
-        assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL))
+        assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL))
 
 
 SECRET = "name=Ada, born=1815"
@@ -280,7 +280,7 @@ def test_a_client_that_fails_does_not_take_its_neighbours_along(words: str, shar
     assert failed.reason is Reason.FAILED and {2, 4, 6} <= set(strategy.records[0].clients)
     assert (SECRET in failed.detail) == shared
     assert shared or re.fullmatch(r"ValueError; its text is in the node's log as error \w{12}", failed.detail)
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", ALL[1:]))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", ALL[1:]))
 
 
 @pytest.mark.parametrize("place", ["job", "clients"])
@@ -297,7 +297,7 @@ def test_no_text_of_a_node_reaches_the_server(place: str, tmp_path: Path, caplog
     start(strategy, StandInGrid(own, 2, tmp_path), 1)
     server = f"{strategy.records[0]}{strategy._roster.refused}"
     assert SECRET not in server and "OSError (No space left on device); its text is in the node's log" in server
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", ALL[1::2]))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", ALL[1::2]))
 
 
 def test_a_cohort_that_fails_is_an_abandoned_round(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_a_cohort_that_fails_is_an_abandoned_round(tmp_path: Path) -> None:
     strategy = strategy_of("fedavg", on_round=after)
     start(strategy, grid, 3)
     assert [record.abandoned for record in strategy.records] == [True, True, False]
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", [], [], ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", [], [], ALL))
     strategy.on_round, broken["now"] = None, True
     with pytest.raises(TooFewNodes, match=r"3 rounds in a row below quorum; see the nodes' logs; .*node \d+, client 0"):
         start(strategy, grid, 3)

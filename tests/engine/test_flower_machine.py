@@ -24,7 +24,7 @@ pytest.importorskip("flwr")
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from support import flower_grid
-from support.flower import Clock
+from support.flower import Clock, state_of
 from support.flower_grid import StandInGrid
 from undrift import Local, make
 from undrift.core.records.types import ServerState, Upload
@@ -308,7 +308,7 @@ class ServerMachine(RuleBasedStateMachine):
     @invariant()
     def the_model_is_that_of_the_reference(self) -> None:
         assert self.rounds == list(range(len(self.rounds)))
-        assert self.strategy.state.params.tolist() == [float(x) for x in self.expected]
+        assert state_of(self.strategy).params.tolist() == [float(x) for x in self.expected]
 
 
 def reference(w: list[np.float32], round: int, clients: list[int]) -> list[np.float32]:

@@ -10,7 +10,7 @@ pytest.importorskip("flwr")
 import httpx
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 
-from support.flower import ALL, Clock, grid_of, rounds_of, start, strategy_of
+from support.flower import ALL, Clock, grid_of, rounds_of, start, state_of, strategy_of
 from support.flower import own_clock as own_clock
 from support.flower import true_clock as true_clock
 from support.http_grid import http_grid
@@ -27,7 +27,7 @@ def test_a_trickle_of_objects_holds_no_other_node(real_time: None, tmp_path: Pat
     start(strategy, grid, 2)
     assert all(record.seconds <= 1.5 + 2.0 for record in strategy.records)
     assert [list(record.clients) for record in strategy.records] == [COUNTED, COUNTED]
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", FAST, FAST))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", FAST, FAST))
 
 
 def test_a_late_upload_is_deleted_and_enters_no_later_round(clock: Clock, tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_late_upload_is_deleted_and_enters_no_later_round(clock: Clock, tmp_pa
     third = [client for client in ALL if client % 3 == 2]
     assert all(record.seconds <= 22.0 for record in strategy.records)
     assert [list(record.clients) for record in strategy.records] == [third] * 3
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", third, third, third))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", third, third, third))
     assert len(link.stored) <= 1, "the SuperLink's database does not grow with late replies"
 
 
@@ -58,7 +58,7 @@ def test_uploads_of_any_pace_give_the_bits_of_one_process(clock: Clock, tmp_path
     link.trickle = {0: 0.3, 1: 0.1}
     strategy = strategy_of("scaffold")
     start(strategy, grid, 3)
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL))
     assert not link.stored
 
 
@@ -103,7 +103,7 @@ def test_a_link_that_fails_now_and_then_costs_nothing_but_time(clock: Clock, tmp
     link.failing = failing
     strategy = strategy_of("scaffold")
     start(strategy, grid, 3)
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL))
 
 
 def test_a_reply_to_another_message_than_announced_is_refused(clock: Clock, tmp_path: Path) -> None:

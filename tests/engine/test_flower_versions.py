@@ -15,7 +15,7 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from golden.test_golden import WRITTEN, machine
-from support.flower import ALL, LOCAL, grid_of, rounds_of, start, strategy_of, task_of
+from support.flower import ALL, LOCAL, grid_of, rounds_of, start, state_of, strategy_of, task_of
 from support.flower import own_clock as own_clock
 from support.release import ROOT, old_source
 from support.two_versions import ROUNDS, environment, unpack
@@ -89,7 +89,7 @@ def test_nodes_of_both_versions_give_one_hash(name: str, tmp_path: Path) -> None
     strategy = strategy_of(name)
     start(strategy, grid, 2)
     assert written == {(True, 4), (False, 6)}
-    assert fingerprint(strategy.state) == fingerprint(rounds_of(name, ALL, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of(name, ALL, ALL))
 
 
 @pytest.mark.parametrize("name", ["fednova", "fedavg + top-k(0.5)"])
@@ -178,7 +178,7 @@ def test_replies_of_the_last_release_enter_the_sum(tmp_path: Path) -> None:
         start(strategy, grid, ROUNDS)
         assert not any(r.reason is not Reason.EMPTY for record in strategy.records for r in record.rejections)
         expected = Simulation(make(name), task_of(name), LOCAL, seed=3).run(ROUNDS)
-        assert fingerprint(strategy.state) == fingerprint(expected)
+        assert fingerprint(state_of(strategy)) == fingerprint(expected)
 
 
 @pytest.fixture(scope="module")

@@ -220,6 +220,6 @@ def test_the_best_round_takes_its_states_along(tiny: Path, tmp_path: Path) -> No
         ({"states": "local:///x/y", "name": "flower"}, "engine: states: Flower's nodes store states in folders; leave"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(engine: dict[str, str], said: str) -> None:
+def test_settings_that_cannot_work_are_refused(engine: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         resolve_engine(EngineConfig(**engine))

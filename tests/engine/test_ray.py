@@ -75,7 +75,7 @@ def test_optimizers_and_schedules(method: str, pool: Pool) -> None:
 def test_unequal_work_and_a_selection_by_losses(pool: Pool) -> None:
     algorithm = parse("scaffold + power-of-choice(6)")
     local = replace(LOCAL, epochs="uniform:1-3", deadline=2.0, speed="uniform:0.2-2.0")
-    given = {"cohort": 4, "seed": 1, "availability": lambda client, t: (client + t) % 5 > 0}
+    given: dict[str, Any] = {"cohort": 4, "seed": 1, "availability": lambda client, t: (client + t) % 5 > 0}
     expected, reference = list(Simulation(algorithm, Clinic(), local, **given).rounds(3))[-1]
     with Simulation(algorithm, Clinic(), local, **given, backend=RayBackend(pool, chunk=2)) as simulation:
         state, record = list(simulation.rounds(3))[-1]
@@ -342,7 +342,7 @@ def test_a_pool_that_fits_and_what_ray_costs(started: Any) -> None:
 @pytest.mark.sweep(every=0)
 def test_models_with_buffers_of_every_dtype_and_bfloat16_weights(started: Any) -> None:
     ray.cloudpickle.register_pickle_by_value(sys.modules["support.own_dtypes"])
-    given = {"local": replace(LOCAL, precision="bf16"), "cohort": 4, "seed": 1}
+    given: dict[str, Any] = {"local": replace(LOCAL, precision="bf16"), "cohort": 4, "seed": 1}
     expected = Simulation("scaffold", Texts(), **given).run(2)
     with Pool(2) as pool, Simulation("scaffold", Texts(), **given, backend=RayBackend(pool)) as simulation:
         assert fingerprint(simulation.run(2)) == fingerprint(expected)
@@ -353,7 +353,7 @@ def test_clients_trained_together_in_any_groups(pool: Pool) -> None:
     inputs = torch.randn(90, 5, generator=torch.Generator().manual_seed(0))
     owners = torch.split(torch.arange(90), [20, 3, 7, 20, 9, 11, 20])
     task = TensorTask(lambda: torch.nn.Linear(5, 3), inputs, (inputs[:, 0] > 0).long(), owners)
-    given = {"local": replace(LOCAL, together=3), "cohort": 5, "seed": 2}
+    given: dict[str, Any] = {"local": replace(LOCAL, together=3), "cohort": 5, "seed": 2}
     expected = Simulation("scaffold", task, **given).run(2)
     with Simulation("scaffold", task, **given, backend=RayBackend(pool)) as simulation:
         assert fingerprint(simulation.run(2)) == fingerprint(expected)

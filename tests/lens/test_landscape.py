@@ -33,7 +33,7 @@ def clinic() -> tuple[Clinic, nn.Module, list[tuple[Tensor, Tensor, float]]]:
 def test_model_is_left_as_it_was() -> None:
     task, module, data = clinic()
     bound = bind(module)
-    module.body.eval()
+    module.get_submodule("body").eval()
     modes = [part.training for part in module.modules()]
     before = {name: value.clone() for name, value in module.state_dict().items()}
     stream = torch.get_rng_state()

@@ -63,7 +63,7 @@ def test_frozen_parts_are_constants_to_the_bit(name: str) -> None:
         simulation = Simulation(algorithm, replace(task, make=build), local, failures="raise")
         states[key] = simulation.run(3)
         module = simulation.module(states[key])
-        first = task.model()
+        first: Any = task.model()
         assert torch.equal(module.body.weight, first.body.weight)
         assert not torch.equal(module.projection.weight, first.projection.weight)
         if not algorithm.keeps_buffers(local):

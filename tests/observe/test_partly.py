@@ -21,7 +21,7 @@ from undrift.runs.reading import open_checkpoint as look
 
 pytestmark = pytest.mark.usefixtures("tiny")
 
-FEW = {"clients": 3, "examples": 20, "points": 3}
+FEW: dict[str, Any] = {"clients": 3, "examples": 20, "points": 3}
 
 
 @pytest.fixture(scope="module")

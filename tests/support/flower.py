@@ -19,6 +19,12 @@ TASK = Clinic()
 ALL = list(range(8))
 
 
+def state_of(strategy: UndriftStrategy) -> ServerState:
+    """The state of a strategy that has begun."""
+    assert strategy.state is not None
+    return strategy.state
+
+
 class Clock:
     """A clock that moves only when someone sleeps: deadlines do not depend on how busy the machine is."""
 
