@@ -121,7 +121,7 @@ def test_equals_its_oracle(name: str) -> None:
     if name == "fedsa-lora":
         for client, own in expected.kept.items():
             kept = simulation.worker.store.load(client, rounds - 1)
-            personal = named(task, simulation.algorithm.personal(state.params, kept, bind(task.model()).layout))
+            personal = named(task, simulation.job.algorithm.personal(state.params, kept, bind(task.model()).layout))
             for key, x in own.items():
                 torch.testing.assert_close(personal[key], x, rtol=1e-10, atol=1e-12)
 
@@ -303,7 +303,7 @@ def test_resumed_in_the_middle(name: str) -> None:
     task = Task(base=name in OPEN)
     _, whole = simulate(method(name), task, 5)
     simulation, state = simulate(method(name), task, 3)
-    state = from_bytes(ServerState, simulation.algorithm, to_bytes(state), len(state.params))
+    state = from_bytes(ServerState, simulation.job.algorithm, to_bytes(state), len(state.params))
     for _ in range(2):
         state, _ = simulation.round(state)
     assert fingerprint(state) == fingerprint(whole)

@@ -195,7 +195,7 @@ def test_what_travels_is_counted_by_the_formulas(method: str) -> None:
 
 def test_rolora_takes_turns_on_the_wire() -> None:
     layout, _ = layout_of("gpt2")
-    counts = [int(make("rolora").personalization.travels(layout, round, up=True).sum()) for round in range(3)]
+    counts = [int(make("rolora").personalization.travels(layout, round, up=True).sum()) for round in range(3)]  # type: ignore[union-attr]
     assert counts == [2 * 2 * (48 + 16), 2 * 2 * (16 + 64), 2 * 2 * (48 + 16)]
 
 

@@ -142,7 +142,7 @@ def test_complement_weights_at_their_edges() -> None:
 
 def test_losses_below_zero_are_rejected() -> None:
     simulation = Simulation(make("fednolowe"), Q2, LOCAL)
-    broadcast = send(simulation.algorithm, simulation.start(), simulation.job.setting)
+    broadcast = send(simulation.job.algorithm, simulation.start(), simulation.job.setting)
     for name, words in [("fednolowe", "LossComplement: a loss must be 0 or more, got -1.0"), ("fedlw", "-1.0")]:
         gate = Gate(make(name), LOCAL, broadcast, range(2))
         rejected = gate.admit(upload(0, 0.1, 1, 2, Loss(-1.0)), gate.total())

@@ -170,7 +170,7 @@ def test_radii_of_the_sheet() -> None:
     block = FSA(0.05, 0.9)
     offset = block.perturb(block.begin(None, Top(torch.tensor([1])), view), view)
     close(offset, (0.03, 0, 0, 0.72))
-    rounds_to(offset.norm(), "0.720625")
+    rounds_to(offset.norm(), "0.720625")  # type: ignore[union-attr]
     close(block.perturb(block.begin(None, block.init_client(g), view), view), 0.05 * unit(g))
 
 
@@ -231,7 +231,7 @@ def test_the_norm_of_the_offset_follows_the_share_of_the_chosen(monkeypatch: pyt
     for i, look in enumerate(seen.steps[30:]):
         inside = LAYOUT.split(look.here)[tops[i // 5][0]]
         share = float(inside.square().sum() / look.here.square().sum())
-        close(look.offset.square().sum(), 0.1**2 + (0.5**2 - 0.1**2) * share)
+        close(look.offset.square().sum(), 0.1**2 + (0.5**2 - 0.1**2) * share)  # type: ignore[union-attr]
         assert float(look.offset @ look.here) > 0  # type: ignore[operator]
 
 

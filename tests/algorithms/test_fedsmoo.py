@@ -206,7 +206,7 @@ def test_radii_grow_by_one_law() -> None:
 def test_radii_of_both_sides_follow_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
     seen, algorithm = spy(monkeypatch), fedgloss(0.4, 0.2, 0.1, 4, 0.1)
     frames = watch(algorithm, BOWLS, LONG, 5, cohort=1)
-    close([float(look.offset.norm()) for look in seen.steps[::5]], [0.1, 0.125, 0.15, 0.175, 0.2])
+    close([float(look.offset.norm()) for look in seen.steps[::5]], [0.1, 0.125, 0.15, 0.175, 0.2])  # type: ignore[union-attr]
     shifts = [(server.send(algorithm, frame.after, SETTING).params - frame.w).norm() for frame in frames]
     close(torch.stack(shifts), [0.175, 0.25, 0.325, 0.4, 0.4])
 
@@ -247,7 +247,7 @@ def test_fedsol_climbs_the_distance_and_not_rounding_errors(monkeypatch: pytest.
     path(fedsol(), task, STEPS, 1, cohort=1)
     assert [look.offset is None for look in seen.steps] == [True] + [False] * (len(seen.steps) - 1)
     for look in seen.steps[1:]:
-        close(look.offset.norm(), 1.0, 1e-6)
+        close(look.offset.norm(), 1.0, 1e-6)  # type: ignore[union-attr]
 
 
 def test_adaptive_offset_is_shared_out_along_the_first_axis(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +257,7 @@ def test_adaptive_offset_is_shared_out_along_the_first_axis(monkeypatch: pytest.
     weight, bias = moved[:18].view(3, 6), moved[18:]
     shares = torch.cat([(weight.abs() / weight.norm(dim=0)).reshape(-1), bias.abs() / bias.norm()])
     close(seen.steps[1].offset, 0.5 * moved / moved.norm() * shares)
-    assert float(seen.steps[1].offset.norm()) < 0.5
+    assert float(seen.steps[1].offset.norm()) < 0.5  # type: ignore[union-attr]
 
 
 class Pair(nn.Module):

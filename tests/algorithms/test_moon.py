@@ -109,6 +109,6 @@ def test_blobs_are_skewed_and_the_same_at_every_call() -> None:
     one, two = blobs(), blobs()
     assert torch.equal(one.inputs, two.inputs) and [len(own) for own in one.clients] == [4, 9, 3, 7]
     assert one.inputs.dtype == torch.float64 and one.model()(one.inputs).shape == (23, 3)
-    most = [int(one.label_counts(i).argmax()) for i in range(4)]
+    most = [int(one.label_counts(i).argmax()) for i in range(4)]  # type: ignore[union-attr]
     assert len(set(most)) > 1
     assert not torch.equal(blobs(seed=1).inputs, one.inputs)

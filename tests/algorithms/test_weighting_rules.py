@@ -218,7 +218,8 @@ def test_an_impossible_discrepancy_is_refused() -> None:
     gate = Gate(algorithm, LOCAL, broadcast, [0, 1])
     upload = simulation.worker.visit(0, broadcast, None, gate)
     refused = gate.admit(replace(upload, parts={"aggregation": Skew(-1.0)}), gate.total())  # type: ignore[type-var]
-    assert refused.reason is Reason.WEIGHT and "a discrepancy is 0 or more, got -1.0" in refused.detail
+    assert refused is not None and refused.reason is Reason.WEIGHT
+    assert "a discrepancy is 0 or more, got -1.0" in refused.detail
 
 
 def test_a_task_must_tell_its_labels() -> None:

@@ -33,7 +33,7 @@ def test_slopes_are_zero_on_the_private_part(method: str, step_schedule: str | N
     layout = simulation.worker.model.layout
     private = layout.mask(lambda name, _: name in ("fc_weight", "bias"))
     kept = [client.parts for held in states_of(simulation).values() for client in held.values()]
-    vectors = [x for parts in (state.parts, *kept) for tree in parts.values() for x in tree]
+    vectors = [x for parts in (state.parts, *kept) for tree in parts.values() for x in tree]  # type: ignore[union-attr]
     whole = [x for x in vectors if isinstance(x, torch.Tensor) and len(x) == layout.size]
     assert whole and all(bool(x[~private].any()) and not bool(x[private].any()) for x in whole)
 

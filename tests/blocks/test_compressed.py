@@ -58,6 +58,7 @@ def test_top_k_equals_its_oracle_and_telescopes() -> None:
         part = plain.job.gate(broadcast_of(plain, frame.before), list(frame.uploads), 3)
         for client, upload in frame.uploads.items():
             own = plain.worker.visit(client, broadcast_of(plain, frame.before), None, part)
+            assert own is not None
             rest = left.get(client, {"w": torch.zeros_like(own.delta)})
             expected, left[client] = top_k({"w": own.delta}, rest, 0.1)
             close(upload.delta, expected["w"])
@@ -85,7 +86,7 @@ def test_quantisation_equals_its_oracle(bits: int) -> None:
     sent = broadcast_of(plain, frame.before)
     gate = plain.job.gate(sent, list(frame.uploads), 3)
     for client, upload in frame.uploads.items():
-        own = plain.worker.visit(client, sent, None, gate).delta
+        own = plain.worker.visit(client, sent, None, gate).delta  # type: ignore[union-attr]
         random = generator(5, 0, client, "quantize")
         expected: list[float] = []
         for block in own.split(BLOCK):

@@ -139,8 +139,8 @@ def test_any_slot_may_hold_a_clients_own_model() -> None:
     assert state.params.tolist() == [2.3125]
     layout = simulation.worker.model.layout
     held = states_of(simulation)[1][0]
-    assert simulation.algorithm.personal(state.params, held, layout).tolist() == [2.875]
-    assert simulation.algorithm.personal(state.params, None, layout).tolist() == [2.3125]  # never took part
+    assert simulation.job.algorithm.personal(state.params, held, layout).tolist() == [2.875]
+    assert simulation.job.algorithm.personal(state.params, None, layout).tolist() == [2.3125]  # never took part
     check_block(Moreau())
 
 

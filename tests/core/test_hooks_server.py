@@ -157,7 +157,8 @@ def test_a_weight_that_is_no_number_is_refused() -> None:
     assert gate.admit(upload, total) is None  # a negative weight is allowed in a further sum
     torch.testing.assert_close(total.sums["extra.h"].value(), -2 * upload.delta.double())
     far = replace(upload, delta=upload.delta * 0 + 2.0**35, parts={"aggregation": Fair(1.0, 1000.0)})
-    assert Gate(algorithm, local, broadcast, range(8)).admit(far, gate.total()).reason is Reason.SIZE
+    refused = Gate(algorithm, local, broadcast, range(8)).admit(far, gate.total())
+    assert refused is not None and refused.reason is Reason.SIZE
 
 
 class Score(NamedTuple):

@@ -91,7 +91,7 @@ def test_classes_of_any_integer_dtype(dtype: Any) -> None:
     targets = classes.to(dtype) if isinstance(dtype, torch.dtype) else classes.numpy().astype(dtype)
     task = TensorTask(**{**GOOD, "targets": targets, "test": (GOOD["inputs"], targets)})
     assert task.targets.dtype == torch.int64 and "accuracy" in task.evaluate(task.model())
-    assert task.label_counts(0).tolist() == [1, 1, 0]
+    assert task.label_counts(0).tolist() == [1, 1, 0]  # type: ignore[union-attr]
 
 
 def test_several_inputs_are_a_dict() -> None:
@@ -159,7 +159,7 @@ def test_negative_targets_have_no_class() -> None:
     """Those that cross entropy ignores, in the task's own count and in that of the batches."""
     targets = torch.tensor([0, 2, -100, 1, -100, 2])
     task = TensorTask(lambda: nn.Linear(2, 3), torch.randn(6, 2), targets, [[0, 1, 2], [2, 4], [3, 5]])
-    assert [task.label_counts(client).tolist() for client in range(3)] == [[1, 0, 1], [0, 0, 0], [0, 1, 1]]
+    assert [task.label_counts(client).tolist() for client in range(3)] == [[1, 0, 1], [0, 0, 0], [0, 1, 1]]  # type: ignore[union-attr]
     none = TensorTask(lambda: nn.Linear(2, 3), torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64), [[]])
-    assert none.label_counts(0).tolist() == []
+    assert none.label_counts(0).tolist() == []  # type: ignore[union-attr]
     assert Simulation("feddisco", task).run(1).round == 1

@@ -142,14 +142,14 @@ def test_a_client_without_a_step_is_dropped_with_the_reason() -> None:
 def test_the_gate_computes_the_steps_itself() -> None:
     local = Local(batch_size=10, steps="uniform:1-9")
     simulation = Simulation(make("fedavg"), TASK, local, seed=4)
-    broadcast = server.send(simulation.algorithm, simulation.start(), simulation.job.setting)
-    gate = Gate(simulation.algorithm, local, broadcast, range(4), seed=4)
+    broadcast = server.send(simulation.job.algorithm, simulation.start(), simulation.job.setting)
+    gate = Gate(simulation.job.algorithm, local, broadcast, range(4), seed=4)
     upload = simulation.worker.visit(1, broadcast, None, gate)
     assert upload is not None and upload.steps == local.step_count(10, 1, 0, 4)
     refused = gate.admit(replace(upload, steps=upload.steps + 1), gate.total())
     assert refused is not None and refused.reason is Reason.COUNT
     assert refused.detail == f"steps {upload.steps + 1}, expected {upload.steps}"
-    none = Gate(simulation.algorithm, Local(steps=[1, 0, 1, 1]), broadcast, range(4))
+    none = Gate(simulation.job.algorithm, Local(steps=[1, 0, 1, 1]), broadcast, range(4))
     refused = none.admit(upload, none.total())
     assert refused is not None and refused.reason is Reason.IDLE
     assert gate.admit(upload, gate.total()) is None

@@ -132,7 +132,7 @@ def test_holdout_is_disjoint_and_fixed() -> None:
     for client, own in enumerate(CLIENTS):
         train, held = task.training(client), task.own(client)
         assert sorted([*train.tolist(), *held.tolist()]) == sorted(own.tolist())
-        assert len(train) == task.examples(client) == int(task.label_counts(client).sum())
+        assert len(train) == task.examples(client) == int(task.label_counts(client).sum())  # type: ignore[union-attr]
         assert torch.equal(held, again.own(client))
         seen = torch.cat([y for _, y in epoch(task, client)])
         assert torch.equal(torch.bincount(seen, minlength=CLASSES), task.label_counts(client))
@@ -164,7 +164,7 @@ def test_an_empty_client_does_not_change_the_tests_of_others() -> None:
 
 
 def test_histogram() -> None:
-    assert toy().label_counts(2).tolist() == [0, 1, 1, 1]
+    assert toy().label_counts(2).tolist() == [0, 1, 1, 1]  # type: ignore[union-attr]
     assert sum(toy().label_counts(c) for c in range(3)).tolist() == [10] * 4  # type: ignore[misc, attr-defined]
 
 

@@ -108,7 +108,8 @@ def test_one_domain_is_left_out(over: str, office: Path, tmp_path: Path, monkeyp
     setup = prepare(Config.build({**values, "method": "fedlaw", "proxy": 130}))
     assert (setup.config.clients, setup.config.cohort) == (3, 3)
     train, test = setup.data_task.dataset.train, setup.data_task.dataset.test
-    assert train.owners is not None and test.owners is not None and setup.data_task.reserved is not None
+    assert setup.partition is not None and setup.data_task.reserved is not None
+    assert train.owners is not None and test.owners is not None
     used = np.concatenate([*setup.partition.clients, setup.data_task.reserved])
     assert set(train.owners[used].tolist()) == {0, 1, 3}
     assert set(test.owners.tolist()) == {2} and len(test) == 65 * DOMAINS["Product"]

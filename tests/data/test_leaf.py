@@ -132,6 +132,7 @@ def test_a_fifth_of_the_roles_is_the_same_for_the_same_seed(tmp_path: Path, monk
     values = {"data": "leaf-shakespeare", "partition": "natural,users=0.2", "cohort": 0.4, "rounds": 1}
     config = Config.build({**values, "local": {"batch_size": 100}, "output": {"lens_every": 0}})
     first, again, other = (prepare(config.model_copy(update={"seed": seed})) for seed in (0, 0, 1))
+    assert first.partition is not None and again.partition is not None and other.partition is not None
     assert len(first.partition.clients) == 5 and (first.config.cohort, first.config.model) == (2, "lstm")
     assert first.partition.sha256 == again.partition.sha256 != other.partition.sha256
     train, test = first.data_task.dataset.train.owners, first.data_task.dataset.test.owners

@@ -56,7 +56,7 @@ def test_a_client_that_fails_ends_the_run_if_asked_to() -> None:
         ClientError, match=r"client 3, step 0: the disk is gone \(2 of 7 clients failed; failures="
     ) as seen:
         Simulation(make("fedavg"), Failing(), LOCAL, failures="raise").run(1)
-    assert isinstance(seen.value.__cause__.__cause__, ValueError)  # where it happened is not lost
+    assert isinstance(seen.value.__cause__.__cause__, ValueError)  # type: ignore[union-attr]  # where it happened is not lost
 
 
 def test_a_round_in_which_every_client_fails_ends_the_run() -> None:

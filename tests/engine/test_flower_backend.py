@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from math import gcd
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -85,7 +85,7 @@ def test_every_option_of_a_simulation_works(name: str, sampling: dict[str, Any],
         state = simulation.run(2)
         assert fingerprint(simulation.run(1, state)) == fingerprint(expected.run(3))
         simulation.personal(state, 4)
-        states = simulation.backend.states
+        states = cast(FlowerBackend, simulation.backend).states
     assert not ours() and not flower.root.exists() and not states.exists()
 
 

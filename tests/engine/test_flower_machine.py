@@ -276,7 +276,7 @@ class ServerMachine(RuleBasedStateMachine):
 
     @rule()
     def play(self) -> None:
-        before = self.strategy.state
+        before = state_of(self.strategy)
         out = self.strategy.quarantined.out(before.round)
         try:
             self.strategy._train(self.grid, ConfigRecord(), DEADLINE)
@@ -287,7 +287,7 @@ class ServerMachine(RuleBasedStateMachine):
             self.mend()
             self.strategy = self.server()
             return
-        state, record = self.strategy.state, self.strategy.records[-1]
+        state, record = state_of(self.strategy), self.strategy.records[-1]
         assert state.round == before.round + 1 and record.round == before.round not in self.rounds
         accepted, rejected = list(record.clients), [r.client for r in record.rejections]
         absent = [client for client, _ in record.absent]

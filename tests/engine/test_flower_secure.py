@@ -130,7 +130,11 @@ def test_nothing_but_the_masked_sum_is_on_the_wire(tmp_path: Path) -> None:
         assert set(records) == {"undrift", "arrays"}
         assert set(records["undrift"]) == {"version", "round", "summary"}
         assert set(json.loads(str(records["undrift"]["summary"]))) == {"clients", "rejections"}
-        assert [(name, array.dtype) for name, array in records["arrays"].items()] in ([("masked", "uint8")], [])
+        arrays = records.array_records["arrays"]
+        assert [(name, array.dtype) for name, array in arrays.items()] in (
+            [("masked", "uint8")],
+            [],
+        )
     named = {reply.content.config_records["undrift"].get("step") for reply in grid.seen}
     assert {step for step in named if isinstance(step, str)} == set(STEPS) - {"masked"}
     for context in grid.nodes.values():

@@ -129,7 +129,7 @@ def test_a_node_refuses_an_old_server_that_could_not_read_its_uploads(tmp_path: 
     order = dict(asked.content.config_records["undrift"]) | {"algorithm": repr(make("fednova"))}
     sent = Message(RecordDict({**asked.content, "undrift": ConfigRecord(order)}), 1, "train")
     sent.metadata.__dict__["_message_id"] = "x"
-    config = {"partition-id": 0, "num-partitions": 2, "state-dir": str(tmp_path)}
+    config: dict[str, bool | float | int | str] = {"partition-id": 0, "num-partitions": 2, "state-dir": str(tmp_path)}
     reply = client_app(Job(make("fednova"), Clinic()))(sent, Context(1, 1, config, RecordDict(), {}))
     told = reply.content.config_records["undrift"]
     assert told["version"] == 4 and "version 4 cannot carry Normalized: update undrift" in str(told["refused"])

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -211,13 +211,13 @@ def test_personal_models_are_scored_by_the_workers(pool: Pool) -> None:
     expected = reference.scores(reference.run(2), range(8), half_of)
     with Simulation(make("fedper"), Clinic(), LOCAL, seed=1, backend=RayBackend(pool, chunk=3)) as simulation:
         found = simulation.scores(simulation.run(2), range(8), half_of)
-        assert simulation.backend._worker is None  # nothing was computed in this process
+        assert cast(RayBackend, simulation.backend)._worker is None  # nothing was computed in this process
     assert found == expected and list(found) == list(range(8))
 
 
 def test_chunks_are_balanced_and_complete(pool: Pool) -> None:
     with Simulation(make("fedavg"), Clinic(), LOCAL, backend=RayBackend(pool, chunk=3)) as simulation:
-        chunks = simulation.backend._chunks(range(8))
+        chunks = cast(RayBackend, simulation.backend)._chunks(range(8))
     assert sorted(client for chunk in chunks for client in chunk) == list(range(8))
     loads = [sum(Clinic.sizes[client] for client in chunk) for chunk in chunks]
     assert max(loads) <= max(max(Clinic.sizes), 2 * sum(Clinic.sizes) / len(chunks))
@@ -257,7 +257,8 @@ def test_probability_and_clients_own_models_on_workers_of_its_own(started: Any) 
         for client in range(8):
             own, expected = (each.personal(state, client).state_dict() for each in (simulation, reference))
             assert all(torch.equal(x, expected[name]) for name, x in own.items())
-        pids, states = simulation.backend.pool.pids(), simulation.backend.states
+        backend = cast(RayBackend, simulation.backend)
+        pids, states = backend.pool.pids(), backend.states
     deadline = time.monotonic() + 60
     while any(os.path.exists(f"/proc/{pid}") for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -302,7 +303,7 @@ def test_workers_on_a_device_have_the_cpus_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("UNDRIFT_DEVICE_MODULE", "support.pretend")
-    algorithm, given = make("scaffold"), {"cohort": 5, "seed": 1}
+    algorithm, given = make("scaffold"), dict[str, Any](cohort=5, seed=1)
     expected = Simulation(algorithm, Clinic(), LOCAL, **given).run(2)
     with (
         Pool(2) as pool,

@@ -281,10 +281,10 @@ def test_probed_updates_are_those_of_the_next_round_and_change_nothing(name: str
         for what in ("gradient", "perturbation"):
             assert client_vectors(probed, other, clients, what).shape == found.shape
         assert torch.equal(before, other.params) and torch.equal(random, torch.get_rng_state())
-        sent = server.send(plain.algorithm, state, plain.job.setting)
+        sent = server.send(plain.job.algorithm, state, plain.job.setting)
         for row, client in zip(found, clients, strict=True):
-            gate = Gate(plain.algorithm, local, sent, [client])
-            assert torch.equal(row, plain.worker.visit(client, sent, state.accepted.get(client), gate).delta)
+            gate = Gate(plain.job.algorithm, local, sent, [client])
+            assert torch.equal(row, plain.worker.visit(client, sent, state.accepted.get(client), gate).delta)  # type: ignore[union-attr]
         assert states_of(probed).keys() == (set(clients) if other.accepted else set())
         state, _ = plain.round(state, clients)
         other, _ = probed.round(other, clients)

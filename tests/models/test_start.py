@@ -62,7 +62,7 @@ def test_frozen_parts_are_constants_to_the_bit(name: str) -> None:
     for key, build in (("frozen", Started(net, frozen=FROZEN)), ("constant", constants)):
         simulation = Simulation(algorithm, replace(task, make=build), local, failures="raise")
         states[key] = simulation.run(3)
-        module = simulation.module(states[key])
+        module: Any = simulation.module(states[key])
         first: Any = task.model()
         assert torch.equal(module.body.weight, first.body.weight)
         assert not torch.equal(module.projection.weight, first.projection.weight)
@@ -112,7 +112,7 @@ def test_every_source_gives_the_same_weights(tmp_path: Path, monkeypatch: pytest
     for source in ("w.safetensors", "run", "w.pt", "lightning.pt", *references):
         found = read_weights(source, net)
         assert hash_weights(found) == hash_weights(weights), source
-        assert torch.equal(Started(net, found)().body.weight, weights["body.weight"])
+        assert torch.equal(Started(net, found)().body.weight, weights["body.weight"])  # type: ignore[union-attr]
     with pytest.raises(ValueError, match="expected a state dict, names with tensors, got int"):
         read_weights("ownweights:nothing")
     with pytest.raises(ValueError, match="it takes a model, and there is none here"):

@@ -225,7 +225,7 @@ def geometric_median(rows: Rows, result: Told, passes: int, floor: float, by_exa
 def run(rule: Rule, p: Problem, s: Settings, rounds: int, **hyper: Any) -> Path:
     """The global model after each round; label counts and proxy batches are the task's."""
     path, kept = [p.start()], dict[str, Any]()
-    task = getattr(p, "task", None)
+    task: Any = getattr(p, "task", None)
     for t in range(rounds):
         w, clients = path[-1], p.cohort(t)
         rows = [flat(local(p, s, t, c, w, plain, lambda g, _: g)[0][-1]) - flat(w) for c in clients]

@@ -325,7 +325,7 @@ def test_a_step_that_could_not_be_measured_is_measured_again(tmp_path: Path, mon
 def test_runs_that_differ_in_numbers_are_rehearsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     monkeypatch.setattr("undrift.papers.runner.dry_run", made.append)
-    settings = [
+    settings: list[dict[str, Any]] = [
         {"method": "fedsam", "arguments": {"rho": 0.1}, "partition": "dirichlet:0.1"},
         {"method": "fedsam", "arguments": {"rho": 0.2}, "partition": "dirichlet:0.6", "clients": 50},
         {"method": "fedavg + sam(rho=0.1)"},

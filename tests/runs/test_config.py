@@ -81,7 +81,7 @@ def test_keys_that_are_not_used_leave_the_identity_alone() -> None:
     empty = Config().identity()
     assert empty == "5ca29867354171c8a789aa2a33ed66238b3a6448140b803ecfcc1024d18e3534"
     assert Config.build({"failures": "reject"}).identity() == empty
-    used = [{"probability": 0.1}, {"probability": 0.2}, {"failures": "raise"}]
+    used: list[dict[str, Any]] = [{"probability": 0.1}, {"probability": 0.2}, {"failures": "raise"}]
     assert len({Config.build(values).identity() for values in used} | {empty}) == 4
 
 

@@ -106,6 +106,7 @@ def test_training_images_are_as_before() -> None:
     from undrift.data.tasks.corruption import assign
 
     ready, clean = prepare(settings()), prepare(settings(partition="iid"))
+    assert ready.partition is not None and clean.partition is not None
     wanted = corrupted(clean.data_task.dataset.train.inputs.numpy(), assign(ready.partition, 0), 0)
     assert np.array_equal(ready.data_task.dataset.train.inputs.numpy(), wanted)
     assert ready.partition.sha256 == clean.partition.sha256

@@ -31,7 +31,7 @@ def test_trains_and_evaluates_one_round(settings: dict[str, Any], monkeypatch: p
 
 def test_the_partition_is_the_run_s_and_clients_are_few_and_small() -> None:
     setup = shrink(Config.build({"data": "cifar100", "partition": "dirichlet:0.1", "clients": 500, "cohort": 50}))
-    assert len(setup.partition.clients) == 500
+    assert setup.partition is not None and len(setup.partition.clients) == 500
     assert setup.config.cohort == COHORT
     assert setup.task.population == CLIENTS
     assert max(map(len, setup.data_task.clients)) <= EXAMPLES

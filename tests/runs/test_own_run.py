@@ -97,7 +97,8 @@ def test_a_file_with_arguments_and_a_comparison(here: Path) -> None:
     config = Config.read(here / "run.toml")
     assert config.data == "./scans(owner='site', resize=8)"
     setup = prepare(config)
-    assert setup.data_task.dataset.shape == (1, 8, 8) and setup.partition.sizes.tolist() == [30, 25]
+    assert setup.data_task.dataset.shape == (1, 8, 8) and setup.partition is not None
+    assert setup.partition.sizes.tolist() == [30, 25]
     assert setup.config.model == "mlp"
     values = {"base": SMALL | {"rounds": 1}, "methods": [{"method": "fedavg"}, {"method": "fedsam"}], "seeds": [0]}
     compare(Comparison.build(values, "here"), here / "comparison")

@@ -203,6 +203,7 @@ def test_the_servers_examples_are_balanced_and_nobody_elses(tmp_path: Path) -> N
     targets = torch.cat([y for _, y in task.proxy()])
     assert len(targets) == 35 and set(torch.bincount(targets).tolist()) == {3, 4}
     owned = torch.cat([task.training(client) for client in range(task.population)])
+    assert task.reserved is not None
     assert len(owned) == 600 - 35 and not set(owned.tolist()) & set(task.reserved.tolist())
     with pytest.raises(ValueError, match="no examples are reserved for the server"):
         prepare(settings()).data_task.proxy()

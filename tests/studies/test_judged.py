@@ -111,6 +111,7 @@ def test_held_out_examples_judge_personal_models(tmp_path: Path) -> None:
     setup = prepare(config)
     with open_simulation(setup, tmp_path) as simulation:
         state = simulation.run(1)
+        assert setup.partition is not None
         measure, by_hand = Measure(setup, simulation), []
         task = setup.data_task
         train = task.dataset.train

@@ -34,7 +34,7 @@ def grid(method: str, root: Path, nodes: int = 3, seed: int = 0) -> StandInGrid:
 
 def deployed(method: str, root: Path, on: StandInGrid | None = None, **more: Any) -> Outcome:
     """A deployment in a folder; the same call goes on with it."""
-    given = {"rounds": ROUNDS, "population": 8, "cohort": 5, "seed": 3, "test": test, "deadline": 20.0}
+    given: dict[str, Any] = {"rounds": ROUNDS, "population": 8, "cohort": 5, "seed": 3, "test": test, "deadline": 20.0}
     given |= {"poll": 0.01, "wait": 5.0, "folder": root / "run"}
     return deploy(on or grid(method, root), method, clinic(make(method)).model(), LOCAL, **given | more)
 

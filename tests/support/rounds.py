@@ -99,7 +99,7 @@ def path(
     return torch.stack(rows)
 
 
-def close(a: Any, b: Any, tolerance: float = 1e-10) -> None:
+def close(a: Any, b: Any, tolerance: Any = 1e-10) -> None:
     """Both agree to the tolerance, relative to the largest magnitude or absolutely below one."""
     a, b = (torch.as_tensor(x, dtype=torch.float64).squeeze() for x in (a, b))
     assert a.shape == b.shape
