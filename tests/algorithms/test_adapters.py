@@ -101,7 +101,7 @@ def named(task: Task, v: Tensor) -> dict[str, Tensor]:
 
 def oracle(task: Task, local: Local = LOCAL) -> Oracle:
     start = {NAMES[name]: p.detach().clone() for name, p in task.model().named_parameters()}
-    return Oracle(start, SCALE, [task.data(i) for i in range(task.population)], local.lr, int(local.epochs))
+    return Oracle(start, SCALE, [task.data(i) for i in range(task.population)], local.lr, int(local.epochs))  # type: ignore[arg-type]
 
 
 @pytest.mark.quick

@@ -49,7 +49,7 @@ def network(samples: int = 3, classes: int = CLASSES) -> nn.Module:
 
 
 def task_of(make: object = network) -> TensorTask:
-    return TensorTask(make, DATA.inputs, DATA.targets, DATA.clients)
+    return TensorTask(make, DATA.inputs, DATA.targets, DATA.clients)  # type: ignore[arg-type]
 
 
 TASK = task_of()
@@ -70,7 +70,7 @@ def test_equals_its_oracle(beta: float, beta2: float, encoder_first: bool) -> No
         return torch.Generator().manual_seed(generator(SEED, round, client, "model").initial_seed())
 
     view = Wide(TASK, LOCAL, COHORT, SEED)
-    expected, common, own = slow.fedcr(view, settings, 2, hyper, CLASSES, LOCAL.epochs, noise)
+    expected, common, own = slow.fedcr(view, settings, 2, hyper, CLASSES, LOCAL.epochs, noise)  # type: ignore[arg-type]
     algorithm = MINE(beta, beta2, encoder_first, tuned=2)
     simulation = Simulation(algorithm, TASK, LOCAL, cohort=COHORT, seed=SEED)
     states = [state for state, _ in simulation.rounds(2)]
@@ -262,7 +262,7 @@ def test_training_draws_noise_of_its_own_for_every_client_and_round() -> None:
 )
 def test_what_does_not_fit_is_refused(task: object, algorithm: object, message: str) -> None:
     with pytest.raises(ClientError, match=rf"objective=CommonRepresentation\.\w+: CommonRepresentation: .*{message}"):
-        Simulation(algorithm, task, LOCAL).run(1)
+        Simulation(algorithm, task, LOCAL).run(1)  # type: ignore[arg-type]
 
 
 def test_it_composes() -> None:

@@ -168,10 +168,10 @@ def test_radii_of_the_sheet() -> None:
     g = torch.tensor([3.0, 0.0, 0.0, 4.0], dtype=torch.float64)
     view = SimpleNamespace(w=g, w0=g, layout=Layout(("a", "b"), ((2,), (2,))), gradient=lambda: g.clone())
     block = FSA(0.05, 0.9)
-    offset = block.perturb(block.begin(None, Top(torch.tensor([1])), view), view)
+    offset = block.perturb(block.begin(None, Top(torch.tensor([1])), view), view)  # type: ignore[arg-type]
     close(offset, (0.03, 0, 0, 0.72))
     rounds_to(offset.norm(), "0.720625")  # type: ignore[union-attr]
-    close(block.perturb(block.begin(None, block.init_client(g), view), view), 0.05 * unit(g))
+    close(block.perturb(block.begin(None, block.init_client(g), view), view), 0.05 * unit(g))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

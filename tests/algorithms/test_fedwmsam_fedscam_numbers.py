@@ -79,11 +79,11 @@ def test_a_paced_path_is_as_long_as_the_steps_before(schedule: str | None, rates
     """w0 - w = (1, 0) and m = (0, 1), so the offset has the direction (1, the sum of the rates before)."""
     blend = Blend(torch.tensor([0.0, 1.0]), 0.5)
     block, local = MomentumPath(1.0, paced=True), Local(step_schedule=schedule)
-    state, offsets = block.begin(None, None, None), []
+    state, offsets = block.begin(None, None, None), []  # type: ignore[arg-type]
     for b, lr in enumerate(rates):
         known = {"w0": torch.tensor([1.0, 0.0]), "w": torch.zeros(2), "local": local}
         step = SimpleNamespace(step=b, lr=lr, peer=lambda slot, kind: blend if kind is Blend else None, **known)
-        offsets.append(block.perturb(state, step))
+        offsets.append(block.perturb(state, step))  # type: ignore[arg-type]
     assert offsets[0] is None
     close([offset[1] / offset[0] for offset in offsets[1:]], walked, 1e-6)  # type: ignore[index]
 
@@ -136,7 +136,7 @@ def test_scores_of_the_sheet() -> None:
         u = sketch(torch.tensor([-score.c, 0.75**0.5], dtype=torch.float64), 256)
         start = SimpleNamespace(w0=torch.zeros(2).double(), data=lambda purpose: iter([0, 0]), report=lambda *_: None)
         start.gradient_at = lambda point, batch, g=g, points=points: (points.append(point.clone()), g.clone())[1]
-        begun = sam.begin(Compass(u), None, start)
+        begun = sam.begin(Compass(u), None, start)  # type: ignore[arg-type]
         close(begun.score, score)
         radii += [begun.sam.rho, float(points[-1].norm())]
         assert len(points) == 3

@@ -135,7 +135,7 @@ def test_fedcm_with_one_step_is_a_moving_average_on_the_server() -> None:
 def test_heavy_ball_on_a_constant_gradient_reaches_its_terminal_step() -> None:
     task = Slopes(TASK.curvatures, TASK.optima, TASK.start, [1] * 6)
     models = path(fedavgm(0.5, 0.7), task, LOCAL, 40)
-    close(models[-1] - models[-2], -0.7 * LOCAL.lr * 5 * torch.stack(TASK.optima).mean(0) / (1 - 0.5))
+    close(models[-1] - models[-2], -0.7 * LOCAL.lr * 5 * torch.stack(TASK.optima).mean(0) / (1 - 0.5))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("algorithm", [*VARIATES[:4], fedcm(0.3), mofedsam(0.2, 0.3)], ids=repr)

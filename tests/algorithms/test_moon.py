@@ -23,7 +23,7 @@ LOCAL = Local(lr=0.2, decay=0.9, clip=1.0, weight_decay=0.01, epochs=2, batch_si
 def test_equals_its_oracle(features: str) -> None:
     arguments: dict[str, Any] = {"mu": 1.5, "temperature": 0.4, "features": features}
     settings = methods.Settings(LOCAL.lr, LOCAL.decay, LOCAL.weight_decay, LOCAL.clip)
-    expected = flat(drift.moon(View(TASK, LOCAL, 3, 2), settings, 5, **arguments))
+    expected = flat(drift.moon(View(TASK, LOCAL, 3, 2), settings, 5, **arguments))  # type: ignore[arg-type]
     found = path(make("moon", **arguments), TASK, LOCAL, 5, 3, 2)
     close(found, expected)
     assert float((found - path(fedavg(), TASK, LOCAL, 5, 3, 2)).abs().max()) > 1e-3

@@ -89,7 +89,7 @@ def test_limiting_case(case: str) -> None:
 
 
 def test_quantile_without_rate_is_the_fixed_radius() -> None:
-    close(*(path(make("norm-clip", c=0.6, **more), TASK, LOCAL, 4, 4) for more in ({"q": 0.5, "lr": 0.0}, {})))
+    close(*(path(make("norm-clip", c=0.6, **more), TASK, LOCAL, 4, 4) for more in ({"q": 0.5, "lr": 0.0}, {})))  # type: ignore[arg-type]
 
 
 def test_equal_labels_and_a_matching_offset_are_fedavg() -> None:
@@ -217,7 +217,7 @@ def test_an_impossible_discrepancy_is_refused() -> None:
     broadcast = server.send(algorithm, state, simulation.job.setting)
     gate = Gate(algorithm, LOCAL, broadcast, [0, 1])
     upload = simulation.worker.visit(0, broadcast, None, gate)
-    refused = gate.admit(replace(upload, parts={"aggregation": Skew(-1.0)}), gate.total())  # type: ignore[type-var]
+    refused = gate.admit(replace(upload, parts={"aggregation": Skew(-1.0)}), gate.total())  # type: ignore[arg-type, type-var]
     assert refused is not None and refused.reason is Reason.WEIGHT
     assert "a discrepancy is 0 or more, got -1.0" in refused.detail
 

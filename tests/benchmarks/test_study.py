@@ -63,7 +63,7 @@ def test_a_study(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for x in lines:  # a seed splits the data anew
         ready = prepare(Config.build(x["config"]))
         assert ready.partition is not None
-        assert x["skew"]["label"] == round(measure_skew(ready.data_task.dataset, ready.partition.clients).label, 4)
+        assert x["skew"]["label"] == round(measure_skew(ready.data_task.dataset, ready.partition.clients).label, 4)  # type: ignore[arg-type]
     assert len({x["skew"]["label"] for x in lines}) == 3
     assert json.loads((tmp_path / "results" / "machine.json").read_text()) == study.machine()
 

@@ -149,7 +149,7 @@ def test_nodes_send_short_uploads_and_give_the_same_bits(text: str, tmp_path: Pa
             seen.extend(len(array.data) for name, array in arrays.items() if name.endswith("delta"))
             return reply
 
-        grid.faults = dict.fromkeys(range(nodes), note)
+        grid.faults = dict.fromkeys(range(nodes), note)  # type: ignore[arg-type]
         strategy = strategy_of(text, cohort=5)
         start(strategy, grid)
         assert fingerprint(state_of(strategy)) == fingerprint(alike)

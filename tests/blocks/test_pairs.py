@@ -69,13 +69,13 @@ def stays_finite(algorithm: Algorithm) -> None:
 
 def test_a_block_in_the_wrong_slot_is_told_where_it_goes() -> None:
     with pytest.raises(TypeError, match=r"drift takes a Correction, got SAM.*; SAM goes into perturbation"):
-        Algorithm(drift=SAM())
+        Algorithm(drift=SAM())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"perturbation takes a Perturbation.*; FedDyn goes into drift or momentum"):
-        Algorithm(perturbation=FedDyn())
+        Algorithm(perturbation=FedDyn())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="float is not a block: derive it from"):
-        Algorithm(perturbation=0.1)
+        Algorithm(perturbation=0.1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="Filters goes into spectral"):
-        Algorithm(perturbation=Filters())
+        Algorithm(perturbation=Filters())  # type: ignore[arg-type]
 
 
 def test_a_missing_partner_is_named() -> None:

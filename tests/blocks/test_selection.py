@@ -102,7 +102,7 @@ def test_a_task_may_count_with_numpy() -> None:
             return np.int64(super().examples(client))
 
     counting = Counting(**{f.name: getattr(BOWLS, f.name) for f in fields(BOWLS)})
-    simulation = Simulation("fedavg", counting, LOCAL, failures="raise")
+    simulation = Simulation("fedavg", counting, LOCAL, failures="raise")  # type: ignore[arg-type]
     _, record = simulation.round(simulation.start())
     assert len(record.clients) == 8 and not record.rejections
 

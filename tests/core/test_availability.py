@@ -140,9 +140,9 @@ def test_a_small_probability_is_drawn_at_once() -> None:
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    drawn = Participation(EIGHT, np.int64(3), sampling=np.arange(8))
+    drawn = Participation(EIGHT, np.int64(3), sampling=np.arange(8))  # type: ignore[arg-type]
     assert len(drawn.sample(0, 0)) == 3
-    assert Participation(EIGHT, probability=np.float32(0.5)).sample(0, 0)
+    assert Participation(EIGHT, probability=np.float32(0.5)).sample(0, 0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_statistics_stay_float32_under_bfloat16_weights() -> None:
     low = bind(nn.BatchNorm1d(3).bfloat16())
     low.restore(torch.full_like(low.buffers, 0.25), torch.tensor([4]))
     assert low.module.running_var.dtype == torch.bfloat16 and low.module.running_var.tolist() == [0.25] * 3  # type: ignore[operator]
-    assert low.statistics()[1].tolist() == [4] and int(low.module.num_batches_tracked) == 4
+    assert low.statistics()[1].tolist() == [4] and int(low.module.num_batches_tracked) == 4  # type: ignore[arg-type]
 
 
 def test_a_client_that_keeps_its_statistics_keeps_their_counters() -> None:

@@ -83,7 +83,7 @@ def test_kept_running_statistics_stay_with_the_client() -> None:
     state = simulation.run(2)
     assert torch.equal(state.buffers, start.buffers) and not torch.equal(state.params, start.params)
     kept = [states_of(simulation)[client][1].buffers for client in (3, 4)]
-    assert not torch.equal(kept[0], kept[1]) and state.accepted[3] == 1
+    assert not torch.equal(kept[0], kept[1]) and state.accepted[3] == 1  # type: ignore[arg-type]
 
 
 @pytest.mark.quick

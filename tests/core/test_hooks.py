@@ -145,7 +145,7 @@ def test_labels_are_the_tasks_count_or_that_of_the_batches() -> None:
             def begin(self, sent: Any, kept: Any, start: Any) -> None:
                 found.append(start.label_counts())  # noqa: B023
 
-        simulation = Simulation(Algorithm(drift=Labels()), task)
+        simulation = Simulation(Algorithm(drift=Labels()), task)  # type: ignore[arg-type]
         simulation.round(simulation.start(), [min(4, task.population - 1)])  # type: ignore[attr-defined]
         assert (None if found[0] is None else found[0].tolist()) == expected
     assert TensorTask(net, torch.zeros(2, 5), torch.zeros(2), [torch.arange(2)]).label_counts(0) is None
@@ -169,7 +169,7 @@ def test_a_penalty_is_part_of_the_loss() -> None:
     close(path(Algorithm(objective=Pull()), Q2, TWICE, 1), [2.0])
     task = Quadratics.random()
     for slots in ({}, {"drift": Scaffold()}):
-        ours, theirs = (path(Algorithm(objective=o, **slots), task, TWICE, 3) for o in (Pull(0.1), Proximal(0.1)))
+        ours, theirs = (path(Algorithm(objective=o, **slots), task, TWICE, 3) for o in (Pull(0.1), Proximal(0.1)))  # type: ignore[arg-type]
         close(ours, theirs, 1e-12)
     # both gradients of SAM hold the term: at w = 1 the offset is 0.1, so g = 1.1 + 0.1; at 0.88, 0.98 - 0.02
     one = Quadratics.scalar([1.0], [0.0], start=1.0, sizes=[1])

@@ -231,9 +231,9 @@ def test_layers_are_chosen_by_their_class_and_statistics_stay() -> None:
     assert int((~mask).sum()) == 8 and torch.equal(state.params[~mask], start.params[~mask])
     assert torch.equal(state.buffers, start.buffers) and state.accepted[3] == 1
     own = [states_of(simulation)[client][1] for client in (3, 4)]
-    assert not torch.equal(own[0].buffers, own[1].buffers) and len(part_of(own[0], "personalization").x) == 8
+    assert not torch.equal(own[0].buffers, own[1].buffers) and len(part_of(own[0], "personalization").x) == 8  # type: ignore[arg-type]
     simulation.personal(state, 4)
-    assert torch.equal(simulation.worker.model.buffers, own[1].buffers)
+    assert torch.equal(simulation.worker.model.buffers, own[1].buffers)  # type: ignore[arg-type]
     check_block(Norms())
 
 

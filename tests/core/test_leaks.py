@@ -118,7 +118,7 @@ def test_masks_do_not_travel() -> None:
     state = simulation.run(2)
     assert state.buffers.tolist() == [1.0]
     module = simulation.module(state)
-    assert torch.equal(module.mask, Masked().mask) and torch.equal(module.least, Masked().least)
+    assert torch.equal(module.mask, Masked().mask) and torch.equal(module.least, Masked().least)  # type: ignore[arg-type]
 
 
 def test_a_loss_without_a_graph_says_so() -> None:

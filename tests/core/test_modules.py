@@ -86,9 +86,9 @@ def test_names_are_those_of_the_plain_model() -> None:
     assert is_compiled(model) and is_compiled(part("eager")) and is_compiled(in_place("eager")) and not is_compiled(net)
     assert list(plain_state(model)) == list(net.state_dict()) and head(model) == ("last.*",)
     load_plain(model, {name: x + 1 for name, x in net.state_dict().items()})
-    assert torch.equal(model._orig_mod.last.bias, net.last.bias + 1)  # type: ignore[union-attr]
+    assert torch.equal(model._orig_mod.last.bias, net.last.bias + 1)  # type: ignore[arg-type, union-attr]
     assert fit(model, net.state_dict()) == list(net.state_dict()) and torch.equal(
-        model._orig_mod.last.bias,  # type: ignore[union-attr]
+        model._orig_mod.last.bias,  # type: ignore[arg-type, union-attr]
         net.last.bias,  # type: ignore[union-attr]
     )
     freeze(model, ["first.*"])

@@ -62,7 +62,10 @@ def test_refused_when_it_is_made(given: dict[str, Any], message: str) -> None:
 def test_lists_and_arrays_are_taken() -> None:
     inputs, labels = GOOD["inputs"], GOOD["targets"]
     arrays = TensorTask(
-        net, inputs.numpy().astype(np.float64), labels.numpy().astype(np.int32), np.arange(8).reshape(4, 2)
+        net,
+        inputs.numpy().astype(np.float64),
+        labels.numpy().astype(np.int32),
+        np.arange(8).reshape(4, 2),  # type: ignore[arg-type]
     )
     lists = TensorTask(net, inputs.tolist(), labels.tolist(), [(0, 1), [2, 3], range(4, 6), torch.tensor([6, 7])])
     hashes = set()

@@ -116,7 +116,7 @@ def test_channels_last_weights_keep_their_strides_and_the_vector_its_order() -> 
         bound.load(bound.w * 0.5, bound.buffers, bound.counts)
     gradients = [each.gradient(each.module(inputs).square().sum()) for each in (first, second)]
     torch.testing.assert_close(*gradients)
-    assert module[0].weight.stride() == (27, 1, 9, 3) and torch.equal(module[0].weight, plain[0].weight)
+    assert module[0].weight.stride() == (27, 1, 9, 3) and torch.equal(module[0].weight, plain[0].weight)  # type: ignore[arg-type]
     second.check()
 
 

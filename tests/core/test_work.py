@@ -97,7 +97,7 @@ def test_lists_must_name_every_client() -> None:
 
 
 def test_arrays_and_lists_become_tuples_and_whole_numbers_integers() -> None:
-    local = Local(epochs=torch.tensor([1.0, 2.5]), steps=[2.0, 3])
+    local = Local(epochs=torch.tensor([1.0, 2.5]), steps=[2.0, 3])  # type: ignore[arg-type]
     assert local == Local(epochs=(1, 2.5), steps=(2, 3)) and hash(local) == hash(Local(epochs=[1, 2.5], steps=[2, 3]))
     assert normalize_amount("epochs", " uniform: 1 - 5 ") == "uniform(1, 5)" and isinstance(
         Local(epochs=2.0).epochs, int

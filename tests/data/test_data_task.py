@@ -135,7 +135,7 @@ def test_holdout_is_disjoint_and_fixed() -> None:
         assert len(train) == task.examples(client) == int(task.label_counts(client).sum())  # type: ignore[union-attr]
         assert torch.equal(held, again.own(client))
         seen = torch.cat([y for _, y in epoch(task, client)])
-        assert torch.equal(torch.bincount(seen, minlength=CLASSES), task.label_counts(client))
+        assert torch.equal(torch.bincount(seen, minlength=CLASSES), task.label_counts(client))  # type: ignore[arg-type]
     assert not torch.equal(task.own(0), other.own(0))
     assert task.own_split is task.dataset.train
     lonely = toy(clients=[np.array([7]), np.array([], np.int64)], holdout=0.9)

@@ -53,7 +53,7 @@ def test_domains_are_owners(office: Path) -> None:
         grey = split.inputs.float().mean((1, 2, 3))
         assert torch.allclose(grey, 3.0 * split.targets, atol=1.5)
     again = load("office-home", office, keep=False)
-    assert torch.equal(again.test.inputs, data.test.inputs) and torch.equal(again.test.owners, data.test.owners)
+    assert torch.equal(again.test.inputs, data.test.inputs) and torch.equal(again.test.owners, data.test.owners)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("scheme", "clients"), [("natural", 4), ("natural,split=3", 12), ("natural,samples=0.1", 4)])

@@ -191,7 +191,7 @@ def test_users_without_tests_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
         try:
             found.add(len(prepare(config).data_task.dataset.test))
         except ConfigError as error:
-            found.add(str(error))
+            found.add(str(error))  # type: ignore[arg-type]
     assert found == {3, "natural(users=0.5): the users that were drawn have no test examples; draw more of them"}
     write_leaf(tmp_path / "leaf-shakespeare/test/a.json", {"others": speech(3, 5)})  # LEAF's split by user
     assert len(prepare(config).data_task.dataset.test) == 5

@@ -154,10 +154,10 @@ def test_other_refusals() -> None:
 
 def test_one_data_set_or_one_model_is_refused_with_advice() -> None:
     with pytest.raises(TypeError, match=r"clients: TensorDataset is one data set, .*Subset\(data, own\) for own in"):
-        LoaderTask(net, WHOLE)
+        LoaderTask(net, WHOLE)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"LoaderTask: make builds .* the model's class or a function"):
         LoaderTask(net(), SETS)
-    assert LoaderTask(net, ClientSets()).population == len(SETS)
+    assert LoaderTask(net, ClientSets()).population == len(SETS)  # type: ignore[arg-type]
 
 
 class ClientSets(Dataset[Any]):

@@ -185,7 +185,7 @@ def test_an_index_of_rows_is_no_input(tmp_path: Path) -> None:
     lines = [f"{n},{n % 7}.5,{'ab'[n % 2]},{n // 20}" for n in range(40)]
     path = table(tmp_path, "\n".join([",a,site,label", *lines]) + "\n")
     for settings in ({"categories": "none"}, {"owner": "site"}):
-        found = load(path, **settings)
+        found = load(path, **settings)  # type: ignore[arg-type]
         assert found.train.inputs.shape[1] == 1 and "an index" in found.title
     pd = pytest.importorskip("pandas")
     pd.DataFrame({"a": np.arange(40) % 7 / 2, "label": np.arange(40) // 20}).sample(frac=1).to_parquet(
@@ -198,7 +198,7 @@ def test_owners_of_an_archive_are_no_input_and_other_arrays_are_refused(tmp_path
     arrays: dict[str, Any] = {"inputs": STREAM.random((40, 3)), "targets": np.arange(40) % 2}
     np.savez(tmp_path / "o.npz", **arrays, owners=np.arange(40) // 10)
     for settings in ({}, {"owner": "owners"}):
-        assert load(str(tmp_path / "o.npz"), **settings).train.inputs.shape[1] == 3
+        assert load(str(tmp_path / "o.npz"), **settings).train.inputs.shape[1] == 3  # type: ignore[arg-type]
     np.savez(tmp_path / "v.npz", **arrays, x_val=STREAM.random((4, 3)))
     with pytest.raises(DataError, match=r"and perhaps owners.*found inputs, targets, x_val"):
         load(str(tmp_path / "v.npz"))

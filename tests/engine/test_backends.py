@@ -121,7 +121,7 @@ def test_options_that_cannot_work_are_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"depth=3: InProcess keeps .* on disk only; give it a folder, InProcess"):
             simulation(depth=3, backend=backend)
     with pytest.raises(TypeError, match=r"InProcess keeps .* on disk: give root= the path .*, got MemoryStore"):
-        InProcess(root=MemoryStore())
+        InProcess(root=MemoryStore())  # type: ignore[arg-type]
     backend = InProcess()
     simulation(backend=backend)
     with pytest.raises(RuntimeError, match="this InProcess already belongs to another Simulation; give each"):
@@ -133,7 +133,7 @@ def test_options_that_cannot_work_are_refused_by_name(tmp_path: Path) -> None:
 def test_a_backend_on_disk_deletes_what_it_made_and_nothing_else(tmp_path: Path) -> None:
     for root in (None, tmp_path):
         backend = DiskBackend(root)
-        simulation = Simulation(make("fedavg"), Clinic(), LOCAL, depth=2, backend=backend)
+        simulation = Simulation(make("fedavg"), Clinic(), LOCAL, depth=2, backend=backend)  # type: ignore[arg-type]
         assert backend.worker is simulation.worker and backend.worker.store.depth == 2  # type: ignore[attr-defined]
         folder = backend.states
         simulation.stop()
@@ -143,7 +143,7 @@ def test_a_backend_on_disk_deletes_what_it_made_and_nothing_else(tmp_path: Path)
             _ = backend.job
     assert backend.worker is simulation.worker  # what lies in the folder can still be evaluated
     gone = DiskBackend()
-    with Simulation(make("fedavg"), Clinic(), LOCAL, backend=gone):
+    with Simulation(make("fedavg"), Clinic(), LOCAL, backend=gone):  # type: ignore[arg-type]
         pass
     with pytest.raises(
         RuntimeError, match="the clients' states were deleted with the backend; give root= to keep them"

@@ -56,7 +56,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
             patch.syspath_prepend(FOLDER / name)
             names = ("task", "client_app", "server_app")
             modules = tuple(importlib.import_module(f"fashion.{part}") for part in names)
-        assert all(Path(module.__file__).is_relative_to(FOLDER / name) for module in modules)
+        assert all(Path(module.__file__).is_relative_to(FOLDER / name) for module in modules)  # type: ignore[arg-type]
         return modules
 
     yield load

@@ -142,7 +142,7 @@ def test_a_train_function_of_ones_own(whole: bool, tmp_path: Path) -> None:
             return TASK.batches(visit.client, visit.local.batch_size, generator)
 
         order = visit.generator("batches")
-        batches = chain.from_iterable(epoch(order) for _ in range(visit.local.epochs)) if whole else epoch
+        batches = chain.from_iterable(epoch(order) for _ in range(visit.local.epochs)) if whole else epoch  # type: ignore[arg-type]
         return visit.train(TASK.model(), TASK.loss, batches, TASK.examples(visit.client))
 
     strategy = strategy_of("scaffold", cohort=5, local=local)
@@ -221,8 +221,8 @@ def test_a_strategy_takes_a_methods_name_and_refuses_arguments_in_wrong_places()
     strategy = UndriftStrategy("scaffold", TASK.model(), LOCAL, population=8)
     assert strategy.algorithm == make("scaffold")
     with pytest.raises(TypeError, match=r"UndriftStrategy: model must be a torch.nn.Module, got Local"):
-        UndriftStrategy(make("fedavg"), LOCAL, TASK.model(), population=8)
+        UndriftStrategy(make("fedavg"), LOCAL, TASK.model(), population=8)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"UndriftStrategy: local must be .* Local\(lr=0.1\), got dict"):
-        UndriftStrategy(make("fedavg"), TASK.model(), {"lr": 0.1}, population=8)
+        UndriftStrategy(make("fedavg"), TASK.model(), {"lr": 0.1}, population=8)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r'UndriftStrategy: algorithm must be a method, .* "scaffold", got Linear'):
-        UndriftStrategy(torch.nn.Linear(1, 1), make("fedavg"), population=8)
+        UndriftStrategy(torch.nn.Linear(1, 1), make("fedavg"), population=8)  # type: ignore[arg-type]

@@ -187,7 +187,7 @@ def test_options_that_cannot_work_are_refused_by_name(monkeypatch: pytest.Monkey
     with pytest.raises(ValueError, match="FlowerBackend: deadline must be a positive number of seconds, got 0"):
         FlowerBackend(deadline=0)
     with pytest.raises(TypeError, match=r"FlowerBackend keeps .* on disk: give root= the path .*, got MemoryStore"):
-        FlowerBackend(root=MemoryStore())
+        FlowerBackend(root=MemoryStore())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"FlowerBackend: seed must fit into 64 bits .*, got 18446744073709551616"):
         Simulation(make("fedavg"), Clinic(), seed=2**64, backend=FlowerBackend())
     with pytest.raises(ValueError, match=r"FlowerBackend: gpus must be a worker's share of one GPU"):

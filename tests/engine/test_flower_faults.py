@@ -69,7 +69,7 @@ def test_r2_dropout_for_200_rounds(share: float, tmp_path: Path, monkeypatch: py
     import test_flower_machine as made_up
 
     monkeypatch.setattr("support.flower_grid.travel", lambda message: message)
-    grid = StandInGrid(made_up.app, 9, tmp_path)
+    grid = StandInGrid(made_up.app, 9, tmp_path)  # type: ignore[arg-type]
     grid.lazy = 0.0
     draw, states = Random(int(10 * share)), []
 
@@ -88,7 +88,7 @@ def test_r2_dropout_for_200_rounds(share: float, tmp_path: Path, monkeypatch: py
         on_round=drop,
     )
     expected = [p for x in made_up.model().parameters() for p in x.detach().flatten().tolist()]
-    start(strategy, grid, 200, task=made_up)
+    start(strategy, grid, 200, task=made_up)  # type: ignore[arg-type]
     assert len(strategy.records) == 200
     for record, state in zip(strategy.records, states, strict=True):
         assert record.abandoned == (len(record.visits) < 5)
@@ -152,7 +152,7 @@ def test_r15_a_node_with_another_message_schema(version: object, tmp_path: Path)
     def other(message: Message, reply: Message) -> Message:
         record = reply.content.config_records["undrift"]
         head = {k: v for k, v in record.items() if k != "version"} | ({} if version is None else {"version": version})
-        return Message(RecordDict({**reply.content, "undrift": ConfigRecord(head)}), reply_to=message)
+        return Message(RecordDict({**reply.content, "undrift": ConfigRecord(head)}), reply_to=message)  # type: ignore[arg-type]
 
     grid.faults = {5: other}
     strategy = strategy_of("fedavg", quorum=0.5)

@@ -45,7 +45,7 @@ def summary(change: Any) -> Any:
     """A fault: the numbers that a node states about its clients become others."""
 
     def fault(message: Message, reply: Message) -> Message:
-        facts = json.loads(reply.content.config_records["undrift"]["summary"])
+        facts = json.loads(reply.content.config_records["undrift"]["summary"])  # type: ignore[arg-type]
         for visit in facts["visits"]:
             change(visit)
         reply.content.config_records["undrift"]["summary"] = json.dumps(facts)
@@ -120,7 +120,7 @@ def test_a_forged_loss_is_limited_and_recorded(loss: float, nodes: int, tmp_path
     record = strategy.records[0]
     assert abs(record.loss) < 11 * honest.records[0].loss and record.limited_losses == (1 if nodes == 8 else 2)
     assert "limited" in str(record) and honest.records[0].limited_losses == 0
-    assert fingerprint(state_of(strategy)) == fingerprint(honest.state)
+    assert fingerprint(state_of(strategy)) == fingerprint(honest.state)  # type: ignore[arg-type]
 
 
 def test_the_row_of_a_deployment_counts_limited_losses(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ class ServerMachine(RuleBasedStateMachine):
         fakes = {"sleep": self.clock.sleep, "monotonic": self.clock, "travel": lambda message: message}
         for module, name, _ in self.saved:
             setattr(module, name, fakes[name])
-        self.grid = StandInGrid(app, NODES, Path("unused"))
+        self.grid = StandInGrid(app, NODES, Path("unused"))  # type: ignore[arg-type]
         self.grid.lazy = 0.3
         self.log: list[tuple[int, int, str]] = []  # rejections of stored rounds: the audit log
         self.rounds: list[int] = []  # stored rounds
@@ -279,7 +279,7 @@ class ServerMachine(RuleBasedStateMachine):
         before = state_of(self.strategy)
         out = self.strategy.quarantined.out(before.round)
         try:
-            self.strategy._train(self.grid, ConfigRecord(), DEADLINE)
+            self.strategy._train(self.grid, ConfigRecord(), DEADLINE)  # type: ignore[arg-type]
         except Crashed:
             self.strategy = self.server()
             return

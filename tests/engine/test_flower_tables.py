@@ -66,8 +66,8 @@ def app(prepared: bool = True) -> ClientApp:
 
 def strategy() -> UndriftStrategy:
     model = network(4)
-    nn.init.zeros_(model.weight)
-    nn.init.zeros_(model.bias)
+    nn.init.zeros_(model.weight)  # type: ignore[arg-type]
+    nn.init.zeros_(model.bias)  # type: ignore[arg-type]
     return UndriftStrategy(
         make("scaffold"), model, LOCAL, population=3, nodes=3, seed=5, wait=2.0, poll=0.01, deadline=30.0, patience=1
     )

@@ -279,7 +279,7 @@ def test_options_that_cannot_work_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="RayBackend: memory://states/run: memory is seen by one process only"):
         RayBackend(root="memory://states/run")
     with pytest.raises(TypeError, match=r"RayBackend keeps .* on disk: give root= the path .*, got MemoryStore"):
-        RayBackend(root=MemoryStore())
+        RayBackend(root=MemoryStore())  # type: ignore[arg-type]
 
 
 @pytest.mark.sweep(every=0)

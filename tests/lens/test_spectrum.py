@@ -55,7 +55,7 @@ def transform(x: Tensor) -> np.ndarray:
 def cells(matrix: Tensor, bands: int) -> list[list[list[np.ndarray]]]:
     """Layer by layer and band by band every client's bins, by the definition; layers with too few bins are left out."""
     out = []
-    for piece in torch.split(matrix, SIZES, dim=1):
+    for piece in torch.split(matrix, SIZES, dim=1):  # type: ignore[arg-type]
         bins = [transform(row) for row in piece]
         count = piece.shape[1] // 2 + 1
         if count >= bands:
@@ -110,7 +110,7 @@ def test_consensus_is_the_energy_of_the_mean_over_the_mean_energy() -> None:
 def test_bands_add_up_to_the_vectors() -> None:
     matrix = vectors(3)
     found = consensus(matrix, LAYOUT)
-    layers = [piece for piece, size in zip(torch.split(matrix, SIZES, dim=1), SIZES, strict=True) if size > 18]
+    layers = [piece for piece, size in zip(torch.split(matrix, SIZES, dim=1), SIZES, strict=True) if size > 18]  # type: ignore[arg-type]
     close(found.energy.sum(dim=1), [float(x.square().sum(dim=1).mean()) for x in layers])
     close(found.shared.sum(dim=1), [float(x.mean(dim=0).square().sum()) for x in layers])
 

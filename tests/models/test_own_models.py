@@ -17,7 +17,7 @@ def test_a_class_and_a_function_get_what_they_name(own_code: Path) -> None:
     net: Any = build("their_parts:Net", classes=4, channels=1, image=8, width=5)
     assert net(torch.zeros(2, 1, 8, 8)).shape == (2, 4) and net.layers[1].weight.shape == (5, 64)
     function = build("their_parts:stack", classes=3, channels=1, image=28, widths=(6, 7))
-    assert function(torch.zeros(2, 1, 28, 28)).shape == (2, 3) and len(function) == 4
+    assert function(torch.zeros(2, 1, 28, 28)).shape == (2, 3) and len(function) == 4  # type: ignore[arg-type]
     assert build("their_parts:Regressor", inputs=5, outputs=2)(torch.zeros(3, 5)).shape == (3, 2)
     assert build("their_parts:Regressor", classes=4, inputs=5).out_features == 4
     assert build("torch.nn:Linear", classes=4, in_features=2, out_features=4).weight.shape == (4, 2)

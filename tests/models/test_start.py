@@ -112,7 +112,7 @@ def test_every_source_gives_the_same_weights(tmp_path: Path, monkeypatch: pytest
     for source in ("w.safetensors", "run", "w.pt", "lightning.pt", *references):
         found = read_weights(source, net)
         assert hash_weights(found) == hash_weights(weights), source
-        assert torch.equal(Started(net, found)().body.weight, weights["body.weight"])  # type: ignore[union-attr]
+        assert torch.equal(Started(net, found)().body.weight, weights["body.weight"])  # type: ignore[arg-type, union-attr]
     with pytest.raises(ValueError, match="expected a state dict, names with tensors, got int"):
         read_weights("ownweights:nothing")
     with pytest.raises(ValueError, match="it takes a model, and there is none here"):

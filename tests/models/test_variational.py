@@ -68,7 +68,7 @@ def test_without_samples_it_is_an_ordinary_network() -> None:
 def test_training_draws_as_dropout_does() -> None:
     model, same = small(2), X[:1].expand(3, 2, 2)
     one, again, other = (seeded(lambda: model(same), seed) for seed in (3, 3, 4))
-    assert torch.equal(one, again) and not torch.equal(one, other)
+    assert torch.equal(one, again) and not torch.equal(one, other)  # type: ignore[arg-type]
     assert not torch.equal(one[0], one[1])  # type: ignore[index]  # every example has its own
 
 

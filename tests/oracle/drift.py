@@ -211,7 +211,7 @@ def moon(p: Problem, s: Settings, rounds: int, mu: float, temperature: float, fe
         return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
 
     for t in range(rounds):
-        ends = {i: local(p, s, t, i, w, rule, lambda g, x: g)[0][-1] for i in p.cohort(t)}
+        ends = {i: local(p, s, t, i, w, rule, lambda g, x: g)[0][-1] for i in p.cohort(t)}  # type: ignore[arg-type]
         previous |= ends
         n = sum(p.examples(i) for i in ends)
         w = total([scale(p.examples(i) / n, y) for i, y in ends.items()])
@@ -232,7 +232,7 @@ METHODS: dict[str, Callable[..., Path]] = {
         p,
         s,
         n,
-        {"inverse": inverse, "complement": complement, "softmax": partial(softmax, temperature=temperature)}[rule],
+        {"inverse": inverse, "complement": complement, "softmax": partial(softmax, temperature=temperature)}[rule],  # type: ignore[arg-type]
     ),
     "fednolowe": lambda p, s, n: by_loss(p, s, n, complement),
     "moon": moon,

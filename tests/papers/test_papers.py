@@ -108,7 +108,7 @@ def test_an_item_has_runs_of_its_own_or_those_of_another() -> None:
 
 def test_a_client_that_is_the_test_set_is_not_counted() -> None:
     # Office-Home: 14,029 examples of 4 domains, one of them the test set: 3 clients with 3,507.25 on average
-    config = Config(data="office-home", partition="natural,test=0", rounds=2, local={"batch_size": 50, "epochs": 1})
+    config = Config(data="office-home", partition="natural,test=0", rounds=2, local={"batch_size": 50, "epochs": 1})  # type: ignore[arg-type]
     assert gradients(config) == 2 * 3 * 71
 
 
@@ -174,7 +174,7 @@ def costs_beside(tiny: Paper, fedavg: dict[str, float], fedsam: dict[str, float]
 
 def test_costs_of_several_targets(tiny: Paper) -> None:
     theirs = {"rounds@0.50": 30, "rounds@0.6": 70, "rounds@0.9": 99}  # the comparison has no target 0.9
-    lines = costs_beside(tiny, {"rounds@0.5": 40, "seconds": 3.0}, theirs)
+    lines = costs_beside(tiny, {"rounds@0.5": 40, "seconds": 3.0}, theirs)  # type: ignore[arg-type]
     assert [(line.label, line.measure, line.ours, line.published, line.seeds) for line in lines] == [
         ("fedavg", "rounds to 50 %", 50.0, 40, 2),
         ("fedavg", "rounds to 60 %", 90.0, None, 1),  # not reached in the paper
@@ -316,7 +316,7 @@ def test_a_step_that_could_not_be_measured_is_measured_again(tmp_path: Path, mon
     found = [nan, 0.5]
     module = sys.modules["undrift.papers.estimate"]  # the package has a function of this name
     monkeypatch.setattr(module, "_time_example", lambda _: found.pop(0))
-    config, file = Config(model="cnn", local={"batch_size": 2}), tmp_path / "steps.json"
+    config, file = Config(model="cnn", local={"batch_size": 2}), tmp_path / "steps.json"  # type: ignore[arg-type]
     steps = Steps(file)
     assert isnan(steps.seconds(config)) and isnan(steps.seconds(config)) and json.loads(file.read_text()) == {}
     assert Steps(file).seconds(config) == 1.0

@@ -204,7 +204,7 @@ def test_a_first_evaluation_that_fails_names_the_criterion_or_the_metrics(tmp_pa
         (nn.MSELoss(), {"own": lambda outputs, targets: outputs.nothing}, r"metrics: the first .*AttributeError"),
     ]
     for i, (criterion, metrics, message) in enumerate(cases):
-        task = replace(lines(), criterion=criterion, metrics=metrics)
+        task = replace(lines(), criterion=criterion, metrics=metrics)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match=message):
             start(task=task, folder=tmp_path / str(i), **SETTINGS)
 

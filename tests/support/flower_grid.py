@@ -62,7 +62,7 @@ class StandInGrid(Grid):
         """Start a node; its id says nothing, as Flower's."""
         node = self.random.getrandbits(62)
         config = {"partition-id": partition, "num-partitions": self.partitions, "state-dir": str(self.root)}
-        self.nodes[node] = Context(self.run_id, node, config, RecordDict(), {})
+        self.nodes[node] = Context(self.run_id, node, config, RecordDict(), {})  # type: ignore[arg-type]
         self.starts[node] = 1
         return node
 
@@ -97,7 +97,7 @@ class StandInGrid(Grid):
 
     def get_nodes(self) -> Iterable[NodeInfo]:
         ids = self.get_node_ids()
-        keys = {node: self.keys_of.get(c.node_config["partition-id"], b"") for node, c in self.nodes.items()}
+        keys = {node: self.keys_of.get(c.node_config["partition-id"], b"") for node, c in self.nodes.items()}  # type: ignore[arg-type]
         return [NodeInfo(node_id=n, last_activated_at=str(self.starts[n]), public_key=keys[n]) for n in ids]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:

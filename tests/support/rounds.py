@@ -191,7 +191,7 @@ class View:
     def batches(self, client: int, round: int) -> list[Any]:
         """The batches of all epochs of a round."""
         order = generator(self.seed, round, client, "batches")
-        epochs = (self.task.batches(client, self.local.batch_size, order) for _ in range(self.local.epochs))
+        epochs = (self.task.batches(client, self.local.batch_size, order) for _ in range(self.local.epochs))  # type: ignore[arg-type]
         return list(chain.from_iterable(epochs))
 
     def gradient(self, params: Params, batch: Any) -> Params:
