@@ -40,7 +40,7 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    selection.resolve(items, config.stash[TURN], set(config.stash[CHANGED]))
+    selection.resolve(items, config.stash[TURN], set(config.stash[CHANGED]))  # type: ignore[index]
     names = [name for name in config.getoption("--about").split(",") if name]
     if names:
         left = [item for item in items if not selection.about(item, names)]

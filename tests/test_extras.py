@@ -73,7 +73,7 @@ def tsne(_: Path) -> object:
 def onnx(_: Path) -> object:
     from undrift.runs.reading.export import _check_onnx
 
-    return _check_onnx()
+    return _check_onnx()  # type: ignore[func-returns-value]
 
 
 def track(name: str) -> Callable[[Path], object]:

@@ -51,7 +51,7 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         text = node.value if isinstance(node, ast.Constant) and id(node) not in docs else None
         if isinstance(text, str) and " " in text.strip():
-            yield node.lineno, text
+            yield node.lineno, text  # type: ignore[attr-defined]
 
 
 def prose(path: Path) -> Iterator[tuple[int, str]]:

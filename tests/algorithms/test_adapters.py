@@ -125,7 +125,7 @@ def test_equals_its_oracle(name: str) -> None:
     if name == "fedsa-lora":
         for client, own in expected.kept.items():
             kept = simulation.worker.store.load(client, rounds - 1)
-            personal = named(task, simulation.algorithm.personal(state.params, kept, bind(task.model()).layout))
+            personal = named(task, simulation.job.algorithm.personal(state.params, kept, bind(task.model()).layout))
             for key, x in own.items():
                 torch.testing.assert_close(personal[key], x, rtol=1e-10, atol=1e-12)
 
@@ -239,7 +239,7 @@ def test_scaffold_on_ffa_is_scaffold_on_a_linear_layer() -> None:
     class Inner(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            whole = Task().model()
+            whole: Any = Task().model()
             self.fixed = whole.layer.requires_grad_(False)
             self.B, self.head = nn.Parameter(self.fixed.lora_B.clone()), whole.head
 
@@ -307,7 +307,7 @@ def test_resumed_in_the_middle(name: str) -> None:
     task = Task(base=name in OPEN)
     _, whole = simulate(method(name), task, 5)
     simulation, state = simulate(method(name), task, 3)
-    state = from_bytes(ServerState, simulation.algorithm, to_bytes(state), len(state.params))
+    state = from_bytes(ServerState, simulation.job.algorithm, to_bytes(state), len(state.params))
     for _ in range(2):
         state, _ = simulation.round(state)
     assert fingerprint(state) == fingerprint(whole)
@@ -358,7 +358,7 @@ def test_product_errors() -> None:
     """A pair of scalars, B = (1, 3) and A = (2, 4): the mean of products is 7, the product of means 6."""
     layout = Layout(("x.lora_A", "x.lora_B"), ((1, 1), (1, 1)))
     (found,) = product_errors(layout, torch.zeros(2), torch.tensor([[2.0, 1.0], [4.0, 3.0]]))
-    assert (found.layer, found.error) == ("x", pytest.approx(1.0)) and found.relative == pytest.approx(1 / 7)
+    assert (found.layer, found.error) == ("x", pytest.approx(1.0)) and found.relative == pytest.approx(1 / 7)  # type: ignore[comparison-overlap]
     with pytest.raises(ValueError, match="one weight of 0 or more for each of 2 clients"):
         product_errors(layout, torch.zeros(2), torch.ones(2, 2), [1.0])
 
@@ -377,7 +377,7 @@ def test_product_errors_of_methods(name: str, exact: bool) -> None:
     p = [5 / 14, 9 / 14]
     dense = sum(share * b @ a for share, (b, a) in zip(p, each, strict=True))
     means = [sum(share * x[k] for share, x in zip(p, each, strict=True)) for k in (0, 1)]
-    error = dense - means[0] @ means[1]
+    error = dense - means[0] @ means[1]  # type: ignore[operator]
     assert found.error == pytest.approx(float(torch.linalg.matrix_norm(error)), abs=1e-12)
     assert torch.linalg.matrix_rank(error, atol=1e-12) <= (len(p) - 1) * 2
 

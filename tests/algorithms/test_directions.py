@@ -97,7 +97,8 @@ def averaging_ends(rate: float) -> Tensor:
     """Where averaging stands still: sum_i (I - (I - rate A_i)^5)(w - b_i) = 0."""
     eye = torch.eye(40).double()
     pulls = [eye - torch.linalg.matrix_power(eye - rate * a, 5) for a in TASK.curvatures]
-    return torch.linalg.solve(sum(pulls), sum(p @ b for p, b in zip(pulls, TASK.optima, strict=True)))
+    out: Tensor = torch.linalg.solve(sum(pulls), sum(p @ b for p, b in zip(pulls, TASK.optima, strict=True)))
+    return out
 
 
 @pytest.mark.parametrize("algorithm", [scaffold(), feddyn(1.0), fedspeed(0.0, 1.0)], ids=repr)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from oracle import drift, methods
-from support.rounds import View, beginning, close, close_with_decay, flat, optimum, path, watch
+from support.rounds import View, beginning, close, close_with_decay, flat, optimum, part_of, path, watch
 from undrift.algorithms import fedavg, feddyn, fedprox, make, scaffold, specgrad, uniform
 from undrift.blocks import Adagrad, Adam, FedDyn, Scaffold, ScaffoldI, Yogi, high_pass
 from undrift.blocks.drift.feddyn import Dual
@@ -18,6 +18,7 @@ from undrift.core.method.view import End, ServerView, Setting
 from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.records.types import Local
 from undrift.core.tasks.task import Task
+from undrift.core.tasks.tensor_task import TensorTask
 from undrift.testing import Quadratics, blobs
 
 BOWLS = Quadratics.random(sizes=(1, 3, 2, 5, 4, 7))
@@ -35,11 +36,12 @@ class Seeing(View):
 
     def sizes(self, client: int, round: int) -> list[int]:
         chunks = torch.arange(self.examples(client)).split(self.local.batch_size)
-        return [len(chunk) for chunk in chunks] * self.local.epochs
+        return [len(chunk) for chunk in chunks] * self.local.epochs  # type: ignore[operator]
 
     def whole(self, client: int) -> Any:
         if isinstance(self.task, Quadratics):
             return client
+        assert isinstance(self.task, TensorTask)
         own = self.task.clients[client]
         return self.task.inputs[own], self.task.targets[own]
 
@@ -188,7 +190,7 @@ def test_variates_of_equal_clients_cancel_and_the_server_holds_their_mean() -> N
     close(path(make("scaffold-i"), alike, FULL, 4), path(uniform(), alike, FULL, 4))
     for name, slot in [("scaffold-i", "drift"), ("feddc", "momentum")]:
         for frame in watch(make(name), BOWLS, replace(FULL, batch_size=2), 5, 3):
-            close(torch.stack(frame.client(slot, "c")).mean(0), frame.after.parts[slot].c)
+            close(torch.stack(frame.client(slot, "c")).mean(0), part_of(frame.after, slot).c)
 
 
 def test_feddc_begins_as_feddyn_and_fedprox() -> None:
@@ -208,7 +210,7 @@ def test_corrected_methods_reach_the_optimum(algorithm: Algorithm) -> None:
 @pytest.mark.parametrize(("name", "slot"), [("scaffold-i", "drift"), ("feddc", "momentum")])
 def test_variates_do_not_depend_on_the_decay_of_the_rate(name: str, slot: str) -> None:
     flat_bowls = Quadratics.scalar((1e-12, 1e-12), (1e12, -3e12), 0.0, (1, 3))  # gradients -1 and 3 everywhere
-    arguments = {"mu": 1e-9} if name == "feddc" else {}
+    arguments: dict[str, Any] = {"mu": 1e-9} if name == "feddc" else {}
     for decay in (1.0, 0.5):
         frames = watch(make(name, **arguments), flat_bowls, Local(lr=0.1, decay=decay, epochs=2), 4)
         close(torch.stack(frames[-1].client(slot, "c")), (-1, 3), 1e-6)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from support.rounds import close, path, rounds_to, watch
+from support.rounds import close, part_of, path, rounds_to, watch
 from undrift.algorithms import make
 from undrift.blocks import LossComplement, Uniform
 from undrift.blocks.aggregation.fair import Fair
@@ -36,7 +36,7 @@ def test_feddc_on_q2() -> None:
     first, second, third = watch(make("feddc", mu=1.0), Q2, LOCAL, 3)
     close(first.w, 2.0)
     close(torch.cat(first.client("momentum", "c")), (0.5, -1.5))
-    close(first.after.parts["momentum"].c, -0.5)
+    close(part_of(first.after, "momentum").c, -0.5)
     close(second.before.params + torch.cat([second.uploads[i].delta for i in (0, 1)]), (1.75, 1.75))
     close(second.w, 2.0)
     close(third.before.params + torch.cat([third.uploads[i].delta for i in (0, 1)]), (1.875, 1.875))
@@ -46,7 +46,7 @@ def test_scaffold_one_on_q2() -> None:
     first, second = watch(make("scaffold-i"), Q2, LOCAL, 2)
     close(first.w, 1.75)
     close(torch.cat(first.client("drift", "c")), (1, -3))
-    close(first.after.parts["drift"].c, -1)
+    close(part_of(first.after, "drift").c, -1)
     close(1.75 + torch.cat([second.uploads[i].delta for i in (0, 1)]), (1.9375, 1.9375))
     close(second.w, 1.9375)
 
@@ -64,7 +64,7 @@ def test_q_fedavg_on_q2() -> None:
     close(path(make("q-fedavg", q=1.0), Q2, LOCAL, 1), [1.6], 1e-9)  # losses have 1e-10 added
     rounds_to(path(make("q-fedavg", q=2.0), Q2, LOCAL, 1), "1.4024390")
     (frame,) = watch(make("q-fedavg"), Q2, LOCAL, 1)
-    result = [frame.uploads[i].parts["aggregation"] for i in (0, 1)]
+    result = [part_of(frame.uploads[i], "aggregation") for i in (0, 1)]
     close([x.weight for x in result], (0.5, 4.5), 1e-9)
     close([x.h / 0.5 for x in result], (3.25, 29.25), 1e-8)  # ours is the sheet's h times lr
     close([-x.weight * float(frame.uploads[i].delta) / 0.5 for i, x in enumerate(result)], (0.75, -20.25), 1e-8)
@@ -142,7 +142,7 @@ def test_complement_weights_at_their_edges() -> None:
 
 def test_losses_below_zero_are_rejected() -> None:
     simulation = Simulation(make("fednolowe"), Q2, LOCAL)
-    broadcast = send(simulation.algorithm, simulation.start(), simulation.job.setting)
+    broadcast = send(simulation.job.algorithm, simulation.start(), simulation.job.setting)
     for name, words in [("fednolowe", "LossComplement: a loss must be 0 or more, got -1.0"), ("fedlw", "-1.0")]:
         gate = Gate(make(name), LOCAL, broadcast, range(2))
         rejected = gate.admit(upload(0, 0.1, 1, 2, Loss(-1.0)), gate.total())

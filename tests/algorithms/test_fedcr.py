@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from oracle import cr as slow
 from oracle.methods import Settings
-from support.rounds import close, flat, path, rounds_to, watch
+from support.rounds import close, flat, part_of, path, rounds_to, watch
 from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from test_personal_methods import Wide, own_models
 from undrift import Local, Simulation, TensorTask, cost
@@ -49,7 +49,7 @@ def network(samples: int = 3, classes: int = CLASSES) -> nn.Module:
 
 
 def task_of(make: object = network) -> TensorTask:
-    return TensorTask(make, DATA.inputs, DATA.targets, DATA.clients)
+    return TensorTask(make, DATA.inputs, DATA.targets, DATA.clients)  # type: ignore[arg-type]
 
 
 TASK = task_of()
@@ -70,13 +70,13 @@ def test_equals_its_oracle(beta: float, beta2: float, encoder_first: bool) -> No
         return torch.Generator().manual_seed(generator(SEED, round, client, "model").initial_seed())
 
     view = Wide(TASK, LOCAL, COHORT, SEED)
-    expected, common, own = slow.fedcr(view, settings, 2, hyper, CLASSES, LOCAL.epochs, noise)
+    expected, common, own = slow.fedcr(view, settings, 2, hyper, CLASSES, LOCAL.epochs, noise)  # type: ignore[arg-type]
     algorithm = MINE(beta, beta2, encoder_first, tuned=2)
     simulation = Simulation(algorithm, TASK, LOCAL, cohort=COHORT, seed=SEED)
     states = [state for state, _ in simulation.rounds(2)]
     close(torch.stack([state.params for state in states]), flat(expected))
     for state, gaussians in zip(states, common, strict=True):
-        for found, part in zip(state.parts["objective"], zip(*gaussians, strict=True), strict=True):
+        for found, part in zip(part_of(state, "objective"), zip(*gaussians, strict=True), strict=True):
             close(found, torch.cat(part))
     close(torch.stack(own_models(simulation, states[-1])), flat([own[i] for i in range(TASK.population)]))
 
@@ -137,7 +137,8 @@ class Plain(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Class scores."""
-        return self.head(self.moments(self.body(x))[:, :LATENT])
+        out: Tensor = self.head(self.moments(self.body(x))[:, :LATENT])
+        return out
 
 
 @pytest.mark.parametrize("tuned", [0, 2])
@@ -177,7 +178,7 @@ def test_the_server_follows_the_product_and_unseen_classes_keep_theirs() -> None
 
 def test_a_class_that_nobody_has_stays_standard() -> None:
     simulation = Simulation(fedcr(5, LATENT), task_of(partial(network, 3, 5)), LOCAL)
-    mean, deviation = (x.view(5, LATENT) for x in simulation.run(2).parts["objective"])
+    mean, deviation = (x.view(5, LATENT) for x in part_of(simulation.run(2), "objective"))
     assert not mean[3:].any() and bool((deviation[3:] == 1).all())
     assert bool(mean[:3].all()) and bool((deviation[:3] < 1).all())
 
@@ -192,13 +193,14 @@ def test_every_example_of_the_last_epoch_counts_once() -> None:
         two = watch(algorithm, TASK, replace(local, epochs=2), 1, seed=SEED)[0]
         frame = watch(algorithm, TASK, local, 1, seed=SEED)[0]
         for client, upload in frame.uploads.items():
+            model: Any
             model, own = TASK.model(), TASK.clients[client]
             nn.utils.vector_to_parameters(two.before.params + two.uploads[client].delta, model.parameters())
-            head = two.states[client][0].parts["personalization"].values
+            head = part_of(two.states[client][0], "personalization").values
             nn.utils.vector_to_parameters(head, model.head.parameters())
             mean, deviation = (x.detach() for x in decode_gaussian(model.moments(model.body(TASK.inputs[own]))))
             onehot = nn.functional.one_hot(TASK.targets[own], CLASSES).double().T
-            result = upload.parts["objective"]
+            result = part_of(upload, "objective")
             close(result.precision, (onehot @ deviation**-2).flatten())
             close(result.weighted, (onehot @ (mean * deviation**-2)).flatten())
 
@@ -232,7 +234,7 @@ def test_training_draws_noise_of_its_own_for_every_client_and_round() -> None:
     simulation = Simulation(MINE(), TASK, LOCAL)
     state, before, seen = simulation.start(), torch.get_rng_state(), []
     module = simulation.worker.model.module
-    module.head.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].detach().clone()))
+    module.get_submodule("head").register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].detach().clone()))
     for client in (0, 0, 4):
         simulation.round(state, [client])
     same, again, other = seen[0], seen[4], seen[8]  # two epochs of two batches, five examples
@@ -260,7 +262,7 @@ def test_training_draws_noise_of_its_own_for_every_client_and_round() -> None:
 )
 def test_what_does_not_fit_is_refused(task: object, algorithm: object, message: str) -> None:
     with pytest.raises(ClientError, match=rf"objective=CommonRepresentation\.\w+: CommonRepresentation: .*{message}"):
-        Simulation(algorithm, task, LOCAL).run(1)
+        Simulation(algorithm, task, LOCAL).run(1)  # type: ignore[arg-type]
 
 
 def test_it_composes() -> None:

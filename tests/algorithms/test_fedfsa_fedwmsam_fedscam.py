@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from oracle import methods, seeds
-from support.rounds import View, close, flat, path, rounds_to, spy, watch
+from support.rounds import View, close, flat, part_of, path, rounds_to, spy, watch
 from test_oracle import TASKS
 from undrift import Algorithm, Local
 from undrift.algorithms import (
@@ -44,7 +44,7 @@ TASK = Quadratics.random(sizes=(1, 3, 2, 5, 4, 7))
 LOCAL = Local(lr=0.05, epochs=5, batch_size=7)
 UNEQUAL = Local(lr=0.05, decay=0.9, epochs=2, batch_size=2)
 LAYOUT = Layout(tuple(TASK.start), tuple(tuple(x.shape) for x in TASK.start.values()))
-SCORED = {"kappa": 0.4, "gamma": 0.7, "beta": 0.6}
+SCORED: dict[str, Any] = {"kappa": 0.4, "gamma": 0.7, "beta": 0.6}
 
 
 class Slopes(Quadratics):
@@ -85,7 +85,7 @@ WEIGHTS = {"quadratics": ("conv_weight", "fc_weight"), "network": ("body.0.weigh
 def both(case: str, problem: str, **changes: Any) -> tuple[Tensor, Tensor]:
     (algorithm, oracle), (task, local, _) = CASES[case], TASKS[problem]
     local = replace(local, **changes)
-    own = {"eligible": WEIGHTS[problem.split()[-1]]} if case.startswith("fedfsa") else {}
+    own: dict[str, Any] = {"eligible": WEIGHTS[problem.split()[-1]]} if case.startswith("fedfsa") else {}
     own |= {"epochs": local.epochs} if case.startswith("fedscam") else {}
     settings = methods.Settings(local.lr, local.decay, local.weight_decay, local.clip)
     view = View(task, local, cohort=3, seed=2)
@@ -168,10 +168,10 @@ def test_radii_of_the_sheet() -> None:
     g = torch.tensor([3.0, 0.0, 0.0, 4.0], dtype=torch.float64)
     view = SimpleNamespace(w=g, w0=g, layout=Layout(("a", "b"), ((2,), (2,))), gradient=lambda: g.clone())
     block = FSA(0.05, 0.9)
-    offset = block.perturb(block.begin(None, Top(torch.tensor([1])), view), view)
+    offset = block.perturb(block.begin(None, Top(torch.tensor([1])), view), view)  # type: ignore[arg-type]
     close(offset, (0.03, 0, 0, 0.72))
-    rounds_to(offset.norm(), "0.720625")
-    close(block.perturb(block.begin(None, block.init_client(g), view), view), 0.05 * unit(g))
+    rounds_to(offset.norm(), "0.720625")  # type: ignore[union-attr]
+    close(block.perturb(block.begin(None, block.init_client(g), view), view), 0.05 * unit(g))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_sensitivities_of_the_sheet_rank_layers_either_way(measure: str, values:
         close(sensitivity(old[part], new[part], measure), value)
     task = Slopes([torch.zeros(9, 9)], [-moves], tensors, [1])
     (frame,) = watch(plug(fedsam(), 0.1, 0.2, 1, measure=measure), task, Local(lr=1.0), 1)
-    assert frame.states[0][0].parts["perturbation"].tensors.tolist() == [top]
+    assert part_of(frame.states[0][0], "perturbation").tensors.tolist() == [top]
 
 
 def test_measures_compare_layers_of_unequal_size() -> None:
@@ -225,18 +225,18 @@ def test_layers_that_may_be_chosen() -> None:
 def test_the_norm_of_the_offset_follows_the_share_of_the_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = spy(monkeypatch)
     frames = watch(plug(fedsam(), 0.1, 0.5, 1), TASK, LOCAL, 2)
-    tops = [frames[0].states[i][0].parts["perturbation"].tensors.tolist() for i in range(6)]
+    tops = [part_of(frames[0].states[i][0], "perturbation").tensors.tolist() for i in range(6)]
     for look in seen.steps[:30]:  # the first round of a client has one radius
         close(look.offset, 0.1 * unit(look.here))
     for i, look in enumerate(seen.steps[30:]):
         inside = LAYOUT.split(look.here)[tops[i // 5][0]]
         share = float(inside.square().sum() / look.here.square().sum())
-        close(look.offset.square().sum(), 0.1**2 + (0.5**2 - 0.1**2) * share)
-        assert float(look.offset @ look.here) > 0
+        close(look.offset.square().sum(), 0.1**2 + (0.5**2 - 0.1**2) * share)  # type: ignore[union-attr]
+        assert float(look.offset @ look.here) > 0  # type: ignore[operator]
 
 
 def test_a_client_is_evaluated_with_the_model_it_last_trained() -> None:
-    frames, own = watch(fedfsa(), TASK, LOCAL, 4, cohort=2), {}
+    frames, own = watch(fedfsa(), TASK, LOCAL, 4, cohort=2), dict[int, Tensor]()
     for frame in frames:
         own |= {i: frame.before.params + upload.delta for i, upload in frame.uploads.items()}
     last = frames[-1]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from oracle import smoo
 from oracle.methods import Params, Path, Settings, sub
-from support.rounds import View, close, flat, optimum, path, rounds_to, spy, watch
+from support.rounds import View, close, flat, optimum, part_of, path, rounds_to, spy, watch
 from undrift.algorithms import fedavg, feddyn, fedgloss, fedlw, fedlwsam, fednolowe, fedsam, fedsmoo, fedsol, fedspeed
 from undrift.blocks import ByExamples, ByLastLoss, Consensus, ServerSAM, Uniform, WarmSAM
 from undrift.blocks.perturbation.consensus import Agreed, Multiplier
@@ -162,9 +162,9 @@ def test_fedgloss_reaches_the_optimum_without_radii() -> None:
 def test_numbers_of_fedsmoo(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = spy(monkeypatch)
     first, second = watch(fedsmoo(0.1, 0.1), *T2, 2)
-    close(torch.stack([look.offset for look in seen.steps[:2]]), (0.1, -0.1))
+    close(torch.stack([look.offset for look in seen.steps[:2]]), (0.1, -0.1))  # type: ignore[misc]
     close(torch.stack(first.client("perturbation", "d")), (0.1, -0.1))
-    assert float(first.after.parts["perturbation"].s) == 0, "opposite clients agree on nothing"
+    assert float(part_of(first.after, "perturbation").s) == 0, "opposite clients agree on nothing"
     close(first.w, 1.82)
     close(second.w, 2.7138)
 
@@ -173,11 +173,11 @@ def test_numbers_of_fedgloss() -> None:
     algorithm = fedgloss(0.1, 0.0, 0.1, warmup=0)
     first, second = watch(algorithm, *T2, 2)
     close(torch.stack(first.client("drift", "h")), (0.01, -0.09))
-    close((first.after.parts["drift"].h, first.after.parts["server_optimizer"].g, first.w), (-0.04, -0.4, 1.8))
+    close((part_of(first.after, "drift").h, part_of(first.after, "server_optimizer").g, first.w), (-0.04, -0.4, 1.8))
     shifted = server.send(algorithm, first.after, SETTING).params
     close((shifted - first.w, shifted), (-0.1, 1.7))
     close(torch.stack([second.uploads[i].delta for i in (0, 1)]), (-0.169, 0.681))
-    close((second.after.parts["drift"].h, second.w), (-0.0656, 2.712))
+    close((part_of(second.after, "drift").h, second.w), (-0.0656, 2.712))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_radii_grow_by_one_law() -> None:
 def test_radii_of_both_sides_follow_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
     seen, algorithm = spy(monkeypatch), fedgloss(0.4, 0.2, 0.1, 4, 0.1)
     frames = watch(algorithm, BOWLS, LONG, 5, cohort=1)
-    close([float(look.offset.norm()) for look in seen.steps[::5]], [0.1, 0.125, 0.15, 0.175, 0.2])
+    close([float(look.offset.norm()) for look in seen.steps[::5]], [0.1, 0.125, 0.15, 0.175, 0.2])  # type: ignore[union-attr]
     shifts = [(server.send(algorithm, frame.after, SETTING).params - frame.w).norm() for frame in frames]
     close(torch.stack(shifts), [0.175, 0.25, 0.325, 0.4, 0.4])
 
@@ -225,7 +225,7 @@ def test_what_fedsmoo_agrees_on_goes_uphill() -> None:
     pull = [a @ b for a, b in zip(BOWLS.curvatures, BOWLS.optima, strict=True)]
     for block, sign in ((Consensus(1.0), 1), (Reversed(1.0), -1)):
         for frame in watch(replace(fedsmoo(), perturbation=block), BOWLS, local, 2):
-            s, gradient = frame.after.parts["perturbation"].s, sum(BOWLS.curvatures) @ frame.w - sum(pull)
+            s, gradient = part_of(frame.after, "perturbation").s, sum(BOWLS.curvatures) @ frame.w - sum(pull)  # type: ignore[operator]
             close(s.norm(), 1.0)
             assert sign * float(torch.cosine_similarity(s, gradient, dim=0)) > 0.8
 
@@ -247,7 +247,7 @@ def test_fedsol_climbs_the_distance_and_not_rounding_errors(monkeypatch: pytest.
     path(fedsol(), task, STEPS, 1, cohort=1)
     assert [look.offset is None for look in seen.steps] == [True] + [False] * (len(seen.steps) - 1)
     for look in seen.steps[1:]:
-        close(look.offset.norm(), 1.0, 1e-6)
+        close(look.offset.norm(), 1.0, 1e-6)  # type: ignore[union-attr]
 
 
 def test_adaptive_offset_is_shared_out_along_the_first_axis(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +257,7 @@ def test_adaptive_offset_is_shared_out_along_the_first_axis(monkeypatch: pytest.
     weight, bias = moved[:18].view(3, 6), moved[18:]
     shares = torch.cat([(weight.abs() / weight.norm(dim=0)).reshape(-1), bias.abs() / bias.norm()])
     close(seen.steps[1].offset, 0.5 * moved / moved.norm() * shares)
-    assert float(seen.steps[1].offset.norm()) < 0.5
+    assert float(seen.steps[1].offset.norm()) < 0.5  # type: ignore[union-attr]
 
 
 class Pair(nn.Module):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from oracle import seeds
-from support.rounds import close, optimum, path, rounds_to, spy, watch
+from support.rounds import close, optimum, part_of, path, rounds_to, spy, watch
 from undrift import Algorithm, Local, Simulation, cost
 from undrift.algorithms import fedscam, fedscam_wa, fedwmsam, make
 from undrift.blocks import AdaptiveMomentum, ByScore, Dampened, MomentumPath, ScoredSAM, ServerMomentum
@@ -50,9 +50,9 @@ def test_fedwmsam_on_the_toy_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     close(torch.cat([second.uploads[i].delta for i in (0, 1)]), (0.2843375, 0.666725))
     close(second.w, 1.84803125)
     for frame, m in ((first, -1.8625), (second, -2.37765625)):
-        close(frame.after.parts["drift"].c, m)
-        close(frame.after.parts["momentum"].m, m)
-        close([frame.uploads[i].parts["momentum"].turn for i in (0, 1)], (0, 0))
+        close(part_of(frame.after, "drift").c, m)
+        close(part_of(frame.after, "momentum").m, m)
+        close([part_of(frame.uploads[i], "momentum").turn for i in (0, 1)], (0, 0))
 
 
 def test_the_share_follows_how_far_clients_turn() -> None:
@@ -61,11 +61,11 @@ def test_the_share_follows_how_far_clients_turn() -> None:
     task = Slopes([torch.zeros(1, 1)] * 2, [torch.tensor([g]).double() for g in (1.0, -3.0)], T2.start, [1, 1])
     algorithm = Algorithm(momentum=AdaptiveMomentum(1.0, 0.5))
     first, second, _ = watch(algorithm, task, Local(lr=0.1), 3)
-    close([first.after.parts["momentum"].a, second.after.parts["momentum"].a], (0.55, 0.725))
-    close([second.uploads[i].parts["momentum"].turn for i in (0, 1)], (2, 0))
-    close([first.after.parts["momentum"].m, second.after.parts["momentum"].m], (-1, -1))
+    close([part_of(first.after, "momentum").a, part_of(second.after, "momentum").a], (0.55, 0.725))
+    close([part_of(second.uploads[i], "momentum").turn for i in (0, 1)], (2, 0))
+    close([part_of(first.after, "momentum").m, part_of(second.after, "momentum").m], (-1, -1))
     for frame in watch(algorithm, TASK, UNEQUAL, 8, cohort=3):
-        old, new = frame.before.parts["momentum"], frame.after.parts["momentum"].a
+        old, new = part_of(frame.before, "momentum"), part_of(frame.after, "momentum").a
         turns = [1 - float(torch.cosine_similarity(-u.delta, old.m, dim=0)) for u in frame.uploads.values()]
         wanted = sum(turns) / 3 if old.m.any() else 0.0
         close(new, old.a / 2 + min(max(wanted, 0.1), 0.9) / 2)
@@ -79,30 +79,30 @@ def test_a_paced_path_is_as_long_as_the_steps_before(schedule: str | None, rates
     """w0 - w = (1, 0) and m = (0, 1), so the offset has the direction (1, the sum of the rates before)."""
     blend = Blend(torch.tensor([0.0, 1.0]), 0.5)
     block, local = MomentumPath(1.0, paced=True), Local(step_schedule=schedule)
-    state, offsets = block.begin(None, None, None), []
+    state, offsets = block.begin(None, None, None), []  # type: ignore[arg-type]
     for b, lr in enumerate(rates):
         known = {"w0": torch.tensor([1.0, 0.0]), "w": torch.zeros(2), "local": local}
         step = SimpleNamespace(step=b, lr=lr, peer=lambda slot, kind: blend if kind is Blend else None, **known)
-        offsets.append(block.perturb(state, step))
+        offsets.append(block.perturb(state, step))  # type: ignore[arg-type]
     assert offsets[0] is None
-    close([offset[1] / offset[0] for offset in offsets[1:]], walked, 1e-6)
+    close([offset[1] / offset[0] for offset in offsets[1:]], walked, 1e-6)  # type: ignore[index]
 
 
 def test_variates_and_momentum_of_fedwmsam(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = spy(monkeypatch)
     for frame in watch(fedwmsam(0.2, 0.3, 0.4), TASK, UNEQUAL, 6, cohort=3):
-        c, m = frame.before.parts["drift"].c, frame.before.parts["momentum"]
-        close(frame.after.parts["drift"].c, c / 2 + frame.after.parts["momentum"].m / 2)  # s/N = 1/2
+        c, m = part_of(frame.before, "drift").c, part_of(frame.before, "momentum")
+        close(part_of(frame.after, "drift").c, c / 2 + part_of(frame.after, "momentum").m / 2)  # s/N = 1/2
         for client, upload in frame.uploads.items():
             looks, seen.looks = seen.steps[: upload.steps], seen.steps[upload.steps :]
             mean = torch.stack([look.there for look in looks]).mean(0)
             held = [
-                state.parts["drift"].c for round, state in frame.states[client].items() if round < frame.before.round
+                part_of(state, "drift").c for round, state in frame.states[client].items() if round < frame.before.round
             ]
             old = held[-1] if held else torch.zeros_like(c)
             close(frame.client("drift", "c")[client], m.a * mean + (1 - m.a) * (old - c + m.m))
     for frame in watch(fedwmsam(0.2), TASK, LOCAL, 4):
-        close(frame.after.parts["drift"].c, frame.after.parts["momentum"].m)
+        close(part_of(frame.after, "drift").c, part_of(frame.after, "momentum").m)
 
 
 def test_fedwmsam_without_radius_reaches_the_optimum() -> None:
@@ -132,11 +132,11 @@ def test_scores_of_the_sheet() -> None:
     radii = []
     for score in clients:
         # the pilot looks downhill: cos(-gradient, u) = c, and stands half a radius of h away
-        g, points = torch.tensor([score.h, 0.0], dtype=torch.float64), []
+        g, points = torch.tensor([score.h, 0.0], dtype=torch.float64), list[Tensor]()
         u = sketch(torch.tensor([-score.c, 0.75**0.5], dtype=torch.float64), 256)
         start = SimpleNamespace(w0=torch.zeros(2).double(), data=lambda purpose: iter([0, 0]), report=lambda *_: None)
         start.gradient_at = lambda point, batch, g=g, points=points: (points.append(point.clone()), g.clone())[1]
-        begun = sam.begin(Compass(u), None, start)
+        begun = sam.begin(Compass(u), None, start)  # type: ignore[arg-type]
         close(begun.score, score)
         radii += [begun.sam.rho, float(points[-1].norm())]
         assert len(points) == 3
@@ -150,7 +150,7 @@ def test_what_a_client_claims_bounds_its_weight() -> None:
 
 def test_the_gradients_of_a_score(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, original = [], Samples.gradient_at
-    monkeypatch.setattr(Samples, "gradient_at", lambda self, *args: asked.append(args) or original(self, *args))
+    monkeypatch.setattr(Samples, "gradient_at", lambda self, *args: asked.append(args) or original(self, *args))  # type: ignore[func-returns-value]
     for name, looks in [("fedscam", 4), ("fedscam-sam", 4), ("fedscam-wa", 3)]:
         path(make(name), Quadratics.random(sizes=[9] * 6), Local(batch_size=1), 1)
         assert len(asked) == 6 * looks, name
@@ -161,7 +161,7 @@ def test_without_any_weight_examples_weigh() -> None:
     # lr = 1.5 overshoots: the first step leads from 1 below both optima, and back up is against it, so all S_i = 0.
     task = Quadratics.scalar((1, 1), (0, 0.1), 1.0, (1, 3))
     first, second = watch(fedscam_wa(1.0, 2.0), task, Local(lr=1.5, batch_size=4), 2)
-    close([second.uploads[i].parts["aggregation"].c for i in (0, 1)], (-1, -1))
+    close([part_of(second.uploads[i], "aggregation").c for i in (0, 1)], (-1, -1))
     a, b = 1 / 2, 3 / 1.9  # n / (1 + h), h = 1 and 0.9
     w = 1 - 1.5 * (a * 1 + b * 0.9) / (a + b)
     close(first.w, w)
@@ -210,7 +210,7 @@ def test_of_two_that_point_apart_the_shorter_is_dampened_once() -> None:
     view: Any = ServerView(params=zero, w0=zero, setting=setting, round=0, cohort=2, state="kept")
     total, kept = Dampened(1.0, 0.8, clusters=1, damp=0.3).gather(uploads, [Score(0.0, 0.0)] * 2, view)
     close(total, ((2 - 0.3) / 2, 0))
-    assert kept == "kept"
+    assert kept == "kept"  # type: ignore[comparison-overlap]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from oracle import methods
-from support.rounds import View, beginning, close, flat, optimum, path, spy, watch
+from support.rounds import View, beginning, close, flat, optimum, part_of, path, spy, watch
 from undrift.algorithms import (
     fedasam,
     fedavg,
@@ -61,7 +61,7 @@ def test_variates(monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm) -> None
     # c_i is the mean data gradient its client descended along, c the mean over all clients; c follows from deltas.
     seen = spy(monkeypatch)
     for frame in watch(algorithm, TASK, UNEQUAL, 8, cohort=3):
-        own, c, old = frame.client("drift", "c"), frame.after.parts["drift"].c, frame.before.parts["drift"].c
+        own, c, old = frame.client("drift", "c"), part_of(frame.after, "drift").c, part_of(frame.before, "drift").c
         paced = []
         for client, upload in frame.uploads.items():
             looks, seen.looks = seen.steps[: upload.steps], seen.steps[upload.steps :]
@@ -83,13 +83,13 @@ def test_variates_of_equal_clients_are_equal() -> None:
     task = Quadratics([TASK.curvatures[0]] * 6, [TASK.optima[0]] * 6, TASK.start, [1] * 6)
     for frame in watch(scaffold(), task, LOCAL, 5):
         for own in frame.client("drift", "c"):
-            close(own, frame.after.parts["drift"].c)
+            close(own, part_of(frame.after, "drift").c)
 
 
 @pytest.mark.parametrize("algorithm", DUALS, ids=repr)
 def test_server_dual_is_the_mean_of_all_clients_duals(algorithm: Algorithm) -> None:
     for frame in watch(algorithm, TASK, UNEQUAL, 12, cohort=3):
-        close(frame.after.parts["drift"].h, torch.stack(frame.client("drift", "h")).mean(0))
+        close(part_of(frame.after, "drift").h, torch.stack(frame.client("drift", "h")).mean(0))
 
 
 def test_feddyn_in_gradient_units_is_feddyn_in_model_units() -> None:
@@ -107,7 +107,7 @@ def test_feddyn_starts_as_fedprox() -> None:
 @pytest.mark.parametrize("algorithm", [feddyn(1.0)], ids=repr)
 def test_fixed_point_of_feddyn(algorithm: Algorithm) -> None:
     last = watch(algorithm, TASK, replace(LOCAL, lr=0.1), 80)[-1]
-    close(last.after.parts["drift"].h, torch.zeros(40))
+    close(part_of(last.after, "drift").h, torch.zeros(40))
     for client, h in enumerate(last.client("drift", "h")):
         close(h, gradient(TASK, client, optimum(TASK)))
         close(last.uploads[client].delta, torch.zeros(40))
@@ -129,13 +129,13 @@ def test_fedcm_with_one_step_is_a_moving_average_on_the_server() -> None:
         m = 0.7 * m + 0.3 * sum(gradient(TASK, i, w) for i in frame.uploads) / 3
         w = w - local.lr * m
         close(frame.w, w)
-        close(frame.after.parts["momentum"].m, m)
+        close(part_of(frame.after, "momentum").m, m)
 
 
 def test_heavy_ball_on_a_constant_gradient_reaches_its_terminal_step() -> None:
     task = Slopes(TASK.curvatures, TASK.optima, TASK.start, [1] * 6)
     models = path(fedavgm(0.5, 0.7), task, LOCAL, 40)
-    close(models[-1] - models[-2], -0.7 * LOCAL.lr * 5 * torch.stack(TASK.optima).mean(0) / (1 - 0.5))
+    close(models[-1] - models[-2], -0.7 * LOCAL.lr * 5 * torch.stack(TASK.optima).mean(0) / (1 - 0.5))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("algorithm", [*VARIATES[:4], fedcm(0.3), mofedsam(0.2, 0.3)], ids=repr)
@@ -144,7 +144,7 @@ def test_states_of_constant_gradients_do_not_depend_on_the_rate(algorithm: Algor
     runs = [watch(algorithm, task, replace(UNEQUAL, decay=decay), 6, cohort=3) for decay in (1.0, 0.5)]
     for steady, slowing in zip(*runs, strict=True):
         for slot, tree in steady.after.parts.items():
-            close(slowing.after.parts[slot][0], tree[0])
+            close(part_of(slowing.after, slot)[0], tree[0])
             if algorithm.drift.Client is not None:
                 close(torch.stack(slowing.client(slot, "c")), torch.stack(steady.client(slot, "c")))
                 for client in steady.uploads:
@@ -159,7 +159,7 @@ def test_weight_decay_keeps_its_strength_under_momentum() -> None:
     plain = (1 - 0.1 * 1e-3) ** (50 * rounds)
     strength = torch.log(last.w) / torch.log(torch.tensor(plain, dtype=torch.float64))
     assert abs(float(strength) - 1) < 1e-3
-    assert abs(float(last.after.parts["momentum"].m)) < 1e-3 * 1e-3 * float(last.w)
+    assert abs(float(part_of(last.after, "momentum").m)) < 1e-3 * 1e-3 * float(last.w)
     close(path(uniform(), task, local, rounds)[-1], plain)
 
 

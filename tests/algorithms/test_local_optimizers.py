@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,7 +30,7 @@ from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import LocalAdam, LocalAdamW, LocalSGD
 from undrift.core.method.block import LocalOptimizer
 
-OPTIMIZERS: dict[str, tuple[LocalOptimizer, Callable[[Settings], TorchMover]]] = {
+OPTIMIZERS: dict[str, tuple[LocalOptimizer[Any, Any, Any, Any, Any], Callable[[Settings], TorchMover]]] = {
     "momentum": (
         LocalSGD(0.6, nesterov=True),
         lambda s: TorchMover(torch.optim.SGD, momentum=0.6, nesterov=True, weight_decay=s.weight_decay),
@@ -142,7 +143,7 @@ KEPT = [
     pytest.param(run, optimizer, id=f"{name}-{number}-{optimizer}")
     for number, (name, run) in enumerate(CASES)
     for optimizer in OPTIMIZERS
-    if not refused(name, optimizer) or (name == "ditto" and "lr" in run.args[0].arguments)
+    if not refused(name, optimizer) or (name == "ditto" and "lr" in run.args[0].arguments)  # type: ignore[attr-defined]
 ]
 
 
@@ -156,7 +157,7 @@ def test_equals_the_oracle_with_torch_s_optimizer(
     begin = Simulation.__post_init__
 
     def with_optimizer(self: Simulation) -> None:
-        self.algorithm = replace(self.algorithm, local_optimizer=block)
+        self.algorithm = replace(self.algorithm, local_optimizer=block)  # type: ignore[type-var]
         begin(self)
 
     monkeypatch.setattr(Simulation, "__post_init__", with_optimizer)

@@ -1,6 +1,7 @@
 """MOON's contrast: its oracle, its limits, its numbers, and what it does to models it does not know."""
 
 import gc
+from typing import Any
 
 import pytest
 import torch
@@ -20,9 +21,9 @@ LOCAL = Local(lr=0.2, decay=0.9, clip=1.0, weight_decay=0.01, epochs=2, batch_si
 
 @pytest.mark.parametrize("features", ["", "projection", "body"])
 def test_equals_its_oracle(features: str) -> None:
-    arguments = {"mu": 1.5, "temperature": 0.4, "features": features}
+    arguments: dict[str, Any] = {"mu": 1.5, "temperature": 0.4, "features": features}
     settings = methods.Settings(LOCAL.lr, LOCAL.decay, LOCAL.weight_decay, LOCAL.clip)
-    expected = flat(drift.moon(View(TASK, LOCAL, 3, 2), settings, 5, **arguments))
+    expected = flat(drift.moon(View(TASK, LOCAL, 3, 2), settings, 5, **arguments))  # type: ignore[arg-type]
     found = path(make("moon", **arguments), TASK, LOCAL, 5, 3, 2)
     close(found, expected)
     assert float((found - path(fedavg(), TASK, LOCAL, 5, 3, 2)).abs().max()) > 1e-3
@@ -46,7 +47,7 @@ def test_contrast_of_given_cosines() -> None:
 
 def test_no_hook_outlives_its_round_even_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     simulation = Simulation(make("moon"), TASK, LOCAL)
-    hooks, state = simulation.worker.model.module.head._forward_pre_hooks, simulation.run(2)
+    hooks, state = simulation.worker.model.module.get_submodule("head")._forward_pre_hooks, simulation.run(2)
     assert not hooks
 
     def fail(*_: object) -> Tensor:
@@ -69,7 +70,8 @@ class Pooled(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores."""
-        return self.pair(self.first(x[:, None]))[0].mean(-1)
+        out: Tensor = self.pair(self.first(x[:, None]))[0].mean(-1)
+        return out
 
 
 class Pair(nn.Module):
@@ -96,7 +98,7 @@ def test_models_without_a_linear_layer_need_a_name() -> None:
 def test_other_models_are_seen_in_evaluation_mode() -> None:
     simulation = Simulation(make("moon"), TASK, Local(batch_size=12))
     state, modes = simulation.run(1), []
-    head = simulation.worker.model.module.head
+    head = simulation.worker.model.module.get_submodule("head")
     head.register_forward_hook(lambda module, inputs, output: modes.append(module.training))
     simulation.round(state, [1])
     assert modes == [True, False, False]
@@ -107,6 +109,6 @@ def test_blobs_are_skewed_and_the_same_at_every_call() -> None:
     one, two = blobs(), blobs()
     assert torch.equal(one.inputs, two.inputs) and [len(own) for own in one.clients] == [4, 9, 3, 7]
     assert one.inputs.dtype == torch.float64 and one.model()(one.inputs).shape == (23, 3)
-    most = [int(one.label_counts(i).argmax()) for i in range(4)]
+    most = [int(one.label_counts(i).argmax()) for i in range(4)]  # type: ignore[union-attr]
     assert len(set(most)) > 1
     assert not torch.equal(blobs(seed=1).inputs, one.inputs)

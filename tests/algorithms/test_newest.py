@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from oracle import methods, newest
-from support.rounds import View, close, close_with_decay, flat, path, rounds_to, watch
+from support.rounds import View, close, close_with_decay, flat, part_of, path, rounds_to, watch
 from undrift.algorithms import fedavg, fedcm, fedprox, fedsam, make, scaffold, uniform
 from undrift.blocks import Average, FallingRate, FollowedVariates, LocalAdam, ScaffoldInside, Uniform
 from undrift.blocks.drift.inside import PathVariates
@@ -108,12 +108,12 @@ def test_fedexp_on_q2() -> None:
         ("3.124915", "0.828746", "1.850209"),
         ("1.955366", "2.546418", "1.687582"),
     ]:
-        before = state.parts["server_optimizer"].x
+        before = part_of(state, "server_optimizer").x
         state, _ = simulation.round(state)
-        rounds_to(state.parts["server_optimizer"].x, x)
+        rounds_to(part_of(state, "server_optimizer").x, x)
         rounds_to(state.params, w)
         rounds_to(
-            (state.parts["server_optimizer"].x - before) / path(uniform(), moved(before), TWICE, 1).sub(before), eta
+            (part_of(state, "server_optimizer").x - before) / path(uniform(), moved(before), TWICE, 1).sub(before), eta
         )
 
 
@@ -142,7 +142,7 @@ def test_relaxed_starts_on_q2c(literal: bool, printed: tuple[str, ...]) -> None:
 def test_scaffnew_on_q2c() -> None:
     frames = watch(make("scaffnew", p=0.5), Q2C, QUARTER, 3)
     rounds_to(torch.stack([frame.w for frame in frames]), "1.90625", "2.358398", "2.548981")
-    h = [frame.client("drift", "c")[0] - frame.after.parts["drift"].c for frame in frames]
+    h = [frame.client("drift", "c")[0] - part_of(frame.after, "drift").c for frame in frames]
     rounds_to(torch.stack(h), "2.6875", "2.908203", "2.808289")
     close(q2c("scaffnew", 60, p=0.5)[-1], 8 / 3, 1e-8)
 

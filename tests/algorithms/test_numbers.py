@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from support.rounds import close, path, spy, watch
+from support.rounds import close, part_of, path, spy, watch
 from undrift.algorithms import fedavg, make
 from undrift.blocks import Uniform
 from undrift.core.method.algorithm import Algorithm, cost
@@ -17,7 +17,7 @@ T2 = Quadratics.scalar((1, 3), (0, 4), 1.0, (1, 1)), Local(lr=0.1)
 Q2 = Quadratics.scalar((1, 1), (0, 4), 1.0, (1, 3)), Local(lr=0.5, epochs=2, batch_size=3)
 
 
-def evenly(name: str, **arguments: float) -> Algorithm:
+def evenly(name: str, **arguments: Any) -> Algorithm:
     return replace(make(name, **arguments), aggregation=Uniform())
 
 
@@ -115,7 +115,7 @@ def test_models_and_states(name: str, problem: Any, algorithm: Algorithm, rounds
             elif key.endswith("[]"):
                 close(torch.stack(frame.client(slot, field)), value)
             else:
-                close(getattr(frame.after.parts[slot], field), value)
+                close(getattr(part_of(frame.after, slot), field), value)
 
 
 def test_feddyn_with_exact_local_minimisation() -> None:
@@ -126,7 +126,7 @@ def test_feddyn_with_exact_local_minimisation() -> None:
         close(frames[t].before.params + torch.cat([frames[t].uploads[i].delta for i in (0, 1)]), x)
         close(frames[t].w, 3.0)
     close(torch.cat(frames[0].client("drift", "h")), (0, -3))
-    close(frames[0].after.parts["drift"].h, -1.5)
+    close(part_of(frames[0].after, "drift").h, -1.5)
     for t, frame in enumerate(frames):
         close(torch.cat(frame.client("drift", "h")), (3 * (1 - 0.5**t), -3))
     close(path(fedavg(), task, Local(lr=0.5, epochs=60), 3), (2, 2, 2))

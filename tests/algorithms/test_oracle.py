@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from oracle import filters as slow
 from oracle import methods
-from support.rounds import View, close, flat, path, spy, watch
+from support.rounds import View, close, flat, part_of, path, spy, watch
 from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import (
     Filter,
@@ -119,7 +119,8 @@ class Net(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Class scores of 4 x 4 images."""
-        return self.head(self.body(x))
+        out: Tensor = self.head(self.body(x))
+        return out
 
 
 def pictures() -> TensorTask:
@@ -150,7 +151,7 @@ def test_the_clip_cuts_some_gradients_and_spares_others(monkeypatch: pytest.Monk
     task, local, rounds = TASKS[name]
     seen = spy(monkeypatch)
     path(make("fedavg"), task, local, rounds, 3, 2)
-    cut = [float(look.here.norm()) > local.clip for look in seen.steps]
+    cut = [float(look.here.norm()) > local.clip for look in seen.steps]  # type: ignore[operator]
     assert len(cut) / 5 < sum(cut) < len(cut) * 4 / 5
 
 
@@ -260,4 +261,4 @@ def test_client_states_follow_the_true_path_without_decay() -> None:
     # Unequal steps, clipped gradients: c_i is still the mean of what the client descended along, c their mean.
     frames = watch(make("scaffold"), *TASKS["clipped quadratics"], cohort=3, seed=2)
     for frame in frames:
-        close(torch.stack(frame.client("drift", "c")).mean(0), frame.after.parts["drift"].c)
+        close(torch.stack(frame.client("drift", "c")).mean(0), part_of(frame.after, "drift").c)

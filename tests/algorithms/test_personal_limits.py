@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from support.rounds import beginning, close, path, watch
+from support.rounds import beginning, close, part_of, path, watch
 from test_personal_methods import BOWLS, COHORT, FEDAVG, LOCAL, Q2, SEED, TASKS, own_models, pictures
 from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make
@@ -16,6 +16,7 @@ from undrift.blocks.personalization.adaptive import Adapted
 from undrift.core.records.types import ClientState
 from undrift.core.tasks.task import Task
 from undrift.testing import Quadratics
+from undrift.testing.rounds import states_of
 
 
 def same(one: Algorithm, other: Algorithm, task: Task = BOWLS, local: Local = LOCAL) -> None:
@@ -69,7 +70,7 @@ def test_fedrods_global_model_is_trained_by_the_balanced_softmax_alone() -> None
     once = replace(local, steps=1, clip=None, weight_decay=0.0)
     (frame,), (plain,) = (watch(a, task, once, 1) for a in (make("fedrod"), FEDAVG))
     for client, upload in plain.uploads.items():  # after one step v is the step that the head takes by the plain loss
-        close(frame.states[client][0].parts["personalization"].values, upload.delta[-18:])
+        close(part_of(frame.states[client][0], "personalization").values, upload.delta[-18:])
 
 
 @pytest.mark.parametrize(("steps", "turn"), [(1, 0), (2, 1), (5, 4), (11, 10), (22, 20)])
@@ -107,8 +108,8 @@ def test_local_training_is_a_limit(algorithm: Algorithm) -> None:
 def test_fedala_with_weights_at_zero_is_local_training() -> None:
     simulation = Simulation(make("fedala", rate=0.0, layers=99), BOWLS, PLAIN)
     state = simulation.run(1)
-    for held in simulation.worker.store.states.values():
-        kept = held[0].parts["personalization"]
+    for held in states_of(simulation).values():
+        kept = part_of(held[0], "personalization")
         held[0] = ClientState({"personalization": kept._replace(weights=torch.zeros_like(kept.weights))})
     state = simulation.run(2, state)
     for client, model in enumerate(own_models(simulation, state)):
@@ -209,7 +210,7 @@ def test_apfl_learns_alpha_once_a_round() -> None:
     for steps in (1, 2, 3):
         local = Local(lr=0.1, epochs=steps, batch_size=3)
         (frame,) = watch(make("apfl", adaptive=True), Q2, local, 1)
-        kept = frame.states[1][0].parts["personalization"]
+        kept = part_of(frame.states[1][0], "personalization")
         close(kept.alpha, 0.458375)
         if steps == 2:  # the second step of v has the new share
             mixed = 0.458375 * 1.15 + (1 - 0.458375) * 1.3
@@ -232,7 +233,7 @@ def test_fedala_numbers(rate: float, weight: float, mixture: float) -> None:
     kept = ClientState({"personalization": Adapted(last, one, 2)})
     simulation.worker.store.save(0, 0, kept, None)
     state = simulation.run(1, replace(simulation.start(), round=1, accepted={0: 0}))
-    found = simulation.worker.store.load(0, 1).parts["personalization"]
+    found = part_of(simulation.worker.store.load(0, 1), "personalization")
     assert (float(found.weights), found.rounds) == (weight, 3)
     close(state.params, mixture - 0.5 * (mixture - 1))  # one step of training from the mixture
 
@@ -247,6 +248,6 @@ def test_fedala_learns_until_the_losses_settle() -> None:
         simulation.worker.store.save(0, 0, ClientState({"personalization": kept}), None)
         simulation.run(1, replace(simulation.start(), round=1, accepted={0: 0}))
         # with a = 0, g = 2: hat = 2 W and W <- W - 0.001 (2 W - 1) 2, so W - 1/2 shrinks by 0.996 an epoch
-        weight = float(simulation.worker.store.load(0, 1).parts["personalization"].weights)
+        weight = float(part_of(simulation.worker.store.load(0, 1), "personalization").weights)
         counts[rounds, threshold] = round(float(torch.tensor(2 * weight - 1).log() / torch.tensor(0.996).log()))
     assert counts == {(1, 0.0): 100, (1, 1.0): 10, (2, 0.0): 1, (0, 1.0): 0}

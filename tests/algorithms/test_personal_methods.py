@@ -63,7 +63,8 @@ class Net(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Class scores of 4 x 4 images."""
-        return self.head(self.body(x))
+        out: Tensor = self.head(self.body(x))
+        return out
 
 
 def pictures(norm: Callable[[], nn.Module], sizes: tuple[int, ...] = (5, 12, 7, 9, 3)) -> TensorTask:
@@ -190,7 +191,7 @@ def test_the_last_module_is_the_head_of_every_model(name: str) -> None:
 def test_the_last_module_by_hand() -> None:
     layout = bind(Clinic().model()).layout
     chosen = mask("Private", "last", layout)
-    assert torch.equal(chosen, ~Private(("head.*",)).shared(layout)) and int(chosen.sum()) == 64 * 3 + 3
+    assert torch.equal(chosen, ~Private(("head.*",)).shared(layout)) and int(chosen.sum()) == 64 * 3 + 3  # type: ignore[operator]
     assert mask("Private", "all", layout).all() and not mask("Private", (), layout).any()
     with pytest.raises(ValueError, match=r"Tuned: no tensor is named 'haed.*'; the model has body.0.weight"):
         mask("Tuned", ("haed.*",), layout)
@@ -200,11 +201,12 @@ def test_norms_are_chosen_by_their_class_so_shortcuts_count() -> None:
     # 8 layers: 1 norm in the stem, 2 in each of 3 blocks, 1 in each of the 2 shortcuts that change the shape
     layout = bind(resnet(8, norm="batch")).layout
     own = PrivateNorms().own(layout)
-    assert int(own.sum()) == 2 * (16 + 2 * 16 + 2 * 32 + 2 * 64 + 32 + 64)
+    assert own is not None and int(own.sum()) == 2 * (16 + 2 * 16 + 2 * 32 + 2 * 64 + 32 + 64)
     named = layout.mask(lambda name, _: "norm" in name)
-    assert int((own & ~named).sum()) > 0, "a search by name misses the shortcuts"
+    assert int((own & ~named).sum()) > 0, "a search by name misses the shortcuts"  # type: ignore[operator]
     grouped = bind(resnet(8)).layout
-    assert PrivateNorms().own(grouped) is None and int(PrivateNorms(("*Norm*",)).own(grouped).sum()) == int(own.sum())
+    named_so = PrivateNorms(("*Norm*",)).own(grouped)
+    assert PrivateNorms().own(grouped) is None and named_so is not None and int(named_so.sum()) == int(own.sum())
 
 
 @pytest.mark.parametrize(
@@ -257,7 +259,7 @@ def test_a_lost_state_gives_no_number_and_states_elsewhere_are_found(tmp_path: P
         measure = Measure(ready, simulation)
         result = measure.personal(state)
         assert measure.has_personal and not result.isnan().any() and measure.personal(state) is result
-        simulation.root = tmp_path  # as an engine whose workers are elsewhere says
+        simulation.root = tmp_path  # type: ignore[attr-defined, attr-defined]  # as an engine whose workers are elsewhere says
         assert torch.equal(Measure(ready, simulation).personal(state), result)
         client = max(state.accepted)
         for lost in (tmp_path / "0" / str(client)).iterdir():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from oracle import methods
-from support.rounds import View, beginning, close, flat, optimum, path, rounds_to, watch
+from support.rounds import View, beginning, close, flat, optimum, part_of, path, rounds_to, watch
 from undrift.algorithms import fedfft_d, fedfft_s
 from undrift.blocks.drift.feddyn import Dual
 from undrift.blocks.drift.scaffold import Variate
@@ -101,7 +101,8 @@ def slow(name: str, rounds: int, cohort: int, **hyper: Any) -> Tensor:
 
 
 def error(models: Tensor) -> Tensor:
-    return (models - optimum(TASK)).norm(dim=1)
+    out: Tensor = (models - optimum(TASK)).norm(dim=1)
+    return out
 
 
 @pytest.mark.parametrize("cohort", [3, 6])
@@ -124,7 +125,7 @@ def test_published_variates_double() -> None:
         old, new = before.client("drift", "c"), after.client("drift", "c")
         for client in range(6):
             gradient = TASK.curvatures[client] @ (before.w - TASK.optima[client])
-            close(new[client], 2 * (old[client] - before.after.parts["drift"].c) + gradient)
+            close(new[client], 2 * (old[client] - part_of(before.after, "drift").c) + gradient)
 
 
 @pytest.mark.parametrize("summed", [False, True])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from oracle import weights
-from support.rounds import close, rounds_to
+from support.rounds import close, part_of, rounds_to
 from support.rules import DOUBLE, LOCAL, TASK, Bowls, gather, uploads_of
 from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make
@@ -44,7 +44,7 @@ def clip_mean(uploads: list[Upload], rule: NormClip | QuantileClip, sent: Any = 
     """The mean of what a release lets through."""
     end: Any = SimpleNamespace(report=lambda *_: None)
     state: Any = rule.begin(sent, None, end)
-    return sum(rule.release(upload.delta.clone(), state, end) for upload in uploads) / len(uploads)
+    return sum(rule.release(upload.delta.clone(), state, end) for upload in uploads) / len(uploads)  # type: ignore[return-value]
 
 
 def fixed(uploads: list[Upload], c: float) -> Tensor:
@@ -120,7 +120,8 @@ def test_equal_updates_give_that_update(rule: Aggregation) -> None:
 def test_the_names_of_clients_do_not_change_a_bit(rule: Aggregation, dtype: torch.dtype) -> None:
     def result(order: list[int]) -> Tensor:
         uploads = [replace(u, delta=u.delta.to(dtype)) for u in uploads_of(ROWS[order], [SIZES[i] for i in order])]
-        return gather(rule, uploads)[0]
+        out: Tensor = gather(rule, uploads)[0]
+        return out
 
     expected = result(list(range(7)))
     for order in ([6, 5, 4, 3, 2, 1, 0], [2, 0, 6, 1, 5, 3, 4]):
@@ -147,7 +148,7 @@ def test_one_bad_update_of_seven_does_little(rule: Aggregation, attack: str) -> 
     bad = {"replacement": 1000 * honest[6], "flipped": -honest[6], "noise": 50 * ROWS[6]}[attack]
     found = gather(rule, uploads_of([*honest[:6], bad]))[0]
     mean = honest[:6].mean(dim=0)
-    worst = {Krum(1): 0.1, MedianClip(): 0.35}.get(rule, 0.12)
+    worst = {Krum(1): 0.1, MedianClip(): 0.35}.get(rule, 0.12)  # type: ignore[call-overload]
     assert float((found - mean).norm() / mean.norm()) < worst
 
 
@@ -202,11 +203,11 @@ def test_the_radius_follows_the_quantile() -> None:
     start = simulation.start()
     state, record = simulation.round(start)
     close(state.params, (1 + 2 + 2 + 2 + 2) / 5)
-    close(state.parts["release"].c, 2 * exp(-0.1 * (0.4 - 0.75)))
+    close(part_of(state, "release").c, 2 * exp(-0.1 * (0.4 - 0.75)))
     assert record.reports["release.clipped"] == pytest.approx(0.6) and record.reports["release.bound"] == 2.0
     for _ in range(300):
         state = simulation.round(replace(state, params=start.params))[0]
-    assert 3.9 < state.parts["release"].c < 4.1 * exp(0.1 * 0.15)  # four of five are inside from 4 on, three below
+    assert 3.9 < part_of(state, "release").c < 4.1 * exp(0.1 * 0.15)  # four of five are inside from 4 on, three below
 
 
 def test_a_longer_upload_than_the_radius_is_rejected() -> None:

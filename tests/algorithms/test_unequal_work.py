@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from oracle import drift, methods
-from support.rounds import View, close, flat, optimum, path, watch
+from support.rounds import View, close, flat, optimum, part_of, path, watch
 from test_oracle import CASES, TASKS, Case
 from undrift import Local, Simulation, make
 from undrift.core.model.random import generator
@@ -49,7 +49,7 @@ def test_fednova_equals_its_oracle(rho: float, mu: float) -> None:
     problem, local, rounds = TASKS["network"]
     found = path(make("fednova", rho=rho, mu=mu), problem, replace(local, steps=work), rounds, cohort=3, seed=2)
     settings = methods.Settings(local.lr, local.decay, local.weight_decay, local.clip)
-    close(found, flat(drift.fednova(Cut(problem, local, cohort=3, seed=2), settings, rounds, rho, mu)))
+    close(found, flat(drift.fednova(Cut(problem, local, cohort=3, seed=2), settings, rounds, rho, mu)))  # type: ignore[arg-type]
 
 
 def test_variates_are_mean_gradients_over_the_steps_taken() -> None:
@@ -71,7 +71,7 @@ def test_variates_are_mean_gradients_over_the_steps_taken() -> None:
         w, own = sum(ends) / 3, variates
         close(frame.w, w, 1e-14)
         close(torch.stack(frame.client("drift", "c")), own, 1e-14)
-        close(frame.after.parts["drift"].c, c, 1e-14)
+        close(part_of(frame.after, "drift").c, c, 1e-14)
 
 
 def test_fedprox_by_hand() -> None:
@@ -89,12 +89,14 @@ def test_fedprox_by_hand() -> None:
 def reached(matrix: Tensor, lr: float, steps: int) -> Tensor:
     """M with delta = M (b - w) after so many gradient steps on (w - b)^T A (w - b) / 2: I - (I - lr A)^steps."""
     one = torch.eye(len(matrix), dtype=matrix.dtype)
-    return one - torch.linalg.matrix_power(one - lr * matrix, steps)
+    out: Tensor = one - torch.linalg.matrix_power(one - lr * matrix, steps)
+    return out
 
 
 def fixed_point(task: Quadratics, pulls: list[Tensor]) -> Tensor:
     """Where sum_i P_i (b_i - w) = 0."""
-    return torch.linalg.solve(sum(pulls), sum(p @ b for p, b in zip(pulls, task.optima, strict=True)))
+    out: Tensor = torch.linalg.solve(sum(pulls), sum(p @ b for p, b in zip(pulls, task.optima, strict=True)))
+    return out
 
 
 def limits(task: Quadratics, lr: float, steps: list[int]) -> tuple[Tensor, Tensor]:

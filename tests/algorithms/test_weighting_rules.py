@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from oracle import methods, weights
-from support.rounds import View, close, flat, path, rounds_to, watch
+from support.rounds import View, close, flat, part_of, path, rounds_to, watch
 from support.rules import DOUBLE, LOCAL, TASK, Bowls, bowls, gather, uploads_of
 from undrift import Algorithm, Local, Simulation, cost
 from undrift.algorithms import make
@@ -89,7 +89,7 @@ def test_limiting_case(case: str) -> None:
 
 
 def test_quantile_without_rate_is_the_fixed_radius() -> None:
-    close(*(path(make("norm-clip", c=0.6, **more), TASK, LOCAL, 4, 4) for more in ({"q": 0.5, "lr": 0.0}, {})))
+    close(*(path(make("norm-clip", c=0.6, **more), TASK, LOCAL, 4, 4) for more in ({"q": 0.5, "lr": 0.0}, {})))  # type: ignore[arg-type]
 
 
 def test_equal_labels_and_a_matching_offset_are_fedavg() -> None:
@@ -164,12 +164,12 @@ def test_logits_belong_to_clients() -> None:
     task = bowls((1, 3, 3, 5, 4, 7, 2))
     simulation = Simulation(Algorithm(aggregation=ByAgreement(1, 0.1)), task, LOCAL)
     first, _ = simulation.round(simulation.start(), [1, 0])
-    assert first.parts["aggregation"].clients.tolist() == [0, 1]
+    assert part_of(first, "aggregation").clients.tolist() == [0, 1]
     second, _ = simulation.round(first, [2, 1])
-    kept = second.parts["aggregation"]
+    kept = part_of(second, "aggregation")
     assert kept.clients.tolist() == [0, 1, 2]
-    assert kept.values[0] == first.parts["aggregation"].values[0]
-    close((kept.values[1] - first.parts["aggregation"].values[1]).abs(), 0.1, 1e-6)  # a fresh Adam's step is lr long
+    assert kept.values[0] == part_of(first, "aggregation").values[0]
+    close((kept.values[1] - part_of(first, "aggregation").values[1]).abs(), 0.1, 1e-6)  # a fresh Adam's step is lr long
     close((kept.values[2] - log(3)).abs(), 0.1, 1e-6)
 
 
@@ -217,8 +217,9 @@ def test_an_impossible_discrepancy_is_refused() -> None:
     broadcast = server.send(algorithm, state, simulation.job.setting)
     gate = Gate(algorithm, LOCAL, broadcast, [0, 1])
     upload = simulation.worker.visit(0, broadcast, None, gate)
-    refused = gate.admit(replace(upload, parts={"aggregation": Skew(-1.0)}), gate.total())
-    assert refused.reason is Reason.WEIGHT and "a discrepancy is 0 or more, got -1.0" in refused.detail
+    refused = gate.admit(replace(upload, parts={"aggregation": Skew(-1.0)}), gate.total())  # type: ignore[arg-type, type-var]
+    assert refused is not None and refused.reason is Reason.WEIGHT
+    assert "a discrepancy is 0 or more, got -1.0" in refused.detail
 
 
 def test_a_task_must_tell_its_labels() -> None:
@@ -229,7 +230,7 @@ def test_a_task_must_tell_its_labels() -> None:
         Simulation(make("feddisco", reference=[0.5, 0.5]), TASK, LOCAL).run(1)
 
     class Silent(Clinic):
-        label_counts = None
+        label_counts = None  # type: ignore[assignment]
 
     with pytest.raises(ClientError, match="the number of classes cannot be read from the batches"):
         Simulation(make("feddisco"), Silent(), LOCAL).round(Simulation(make("feddisco"), Silent()).start(), [3, 4])

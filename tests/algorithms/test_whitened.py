@@ -44,6 +44,7 @@ class Slow(View):
     def gradient(self, params: Params, batch: Any) -> Params:
         """The gradient without means, damped along what the inputs have in common."""
         grads = super().gradient(params, batch)
+        net: Any
         images, net = batch[0], self.model
         maps = net.conv(images).relu().flatten(1)
         patches = torch.stack(
@@ -57,7 +58,7 @@ class Slow(View):
 
 
 @pytest.mark.parametrize(("host", "arguments"), [("uniform", {}), ("scaffold", {}), ("feddyn", {"mu": 0.2})], ids=str)
-def test_equals_its_oracle(host: str, arguments: dict[str, float]) -> None:
+def test_equals_its_oracle(host: str, arguments: dict[str, Any]) -> None:
     task = pictures()
     algorithm = make("whitened", host=replace(make(host, **arguments), aggregation=Uniform()))
     expected = methods.run(

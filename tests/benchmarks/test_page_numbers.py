@@ -27,13 +27,15 @@ KINDS = {"label, 0.1": "label-0.1", "label, 0.3": "label-0.3", "none": "iid"}
 def curve(name: str) -> float:
     """The last accuracy of a method in README's figure, in per cent."""
     seeds = result("../docs/figures/curves.json")["accuracy"][name]
-    return 100 * sum(accuracies[-1] for accuracies in seeds) / len(seeds)
+    out: float = 100 * sum(accuracies[-1] for accuracies in seeds) / len(seeds)
+    return out
 
 
 def peer(setting: str, contender: str, kind: str) -> float:
     """A number of the comparison with other libraries."""
     rows = result("peers/results/peers.json")["rows"]
-    return next(row[kind] for row in rows if (row["setting"], row["contender"]) == (setting, contender))
+    out: float = next(row[kind] for row in rows if (row["setting"], row["contender"]) == (setting, contender))
+    return out
 
 
 def slower(setting: str, contender: str, other: str) -> float:
@@ -46,7 +48,8 @@ def spread_here() -> float:
     rows = result("peers/results/peers.json")["rows"]
     alone = [x for x in rows if x["setting"] == "cnn" and x["workers"] == 1 and x["contender"] != "undrift-together"]
     seconds = [x["seconds"] for x in alone]
-    return 100 * (max(seconds) / min(seconds) - 1)
+    out: float = 100 * (max(seconds) / min(seconds) - 1)
+    return out
 
 
 def looks(kind: str = "gradient") -> list[dict[str, Any]]:
@@ -95,7 +98,8 @@ def trial(setting: str, label: str, rate: float | None = None, study: str = "tab
 
     lines = read_lines(ROOT / "benchmarks/studies/results/here/rates" / f"{study}.jsonl")
     rates = next(dict(x["rates"]) for x in lines if (x["setting"], x["label"]) == (setting, label))
-    return 100 * (max(rates.values()) if rate is None else rates[rate])
+    out: float = 100 * (max(rates.values()) if rate is None else rates[rate])
+    return out
 
 
 def published(name: str, item: str, part: str, label: str) -> float:

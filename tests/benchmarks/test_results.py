@@ -165,7 +165,7 @@ def test_what_each_part_adds() -> None:
 
     found = part_gaps()
     assert list(found) == [f"{data}, Dirichlet {x}" for data in ("Fashion-MNIST", "CIFAR-10") for x in ("0.1", "0.6")]
-    assert all(set(gaps) <= set(PARTS) and gaps["gradients filtered"].low > 0 for gaps in found.values())
+    assert all(set(gaps) <= set(PARTS) and gaps["gradients filtered"].low > 0 for gaps in found.values())  # type: ignore[operator]
     table = parts_table({"a": {"SAM": Difference(-1.0, -2.0, 1.0, 3)}, "b": {}})
     assert table.splitlines()[2:] == ["| SAM | `fedsam` - `uniform` | -1.0 [-2.0, +1.0] |  |"]
     page = "text\n<!-- begin: made by make results -->\nold\n<!-- end -->\nmore\n"
@@ -255,7 +255,7 @@ def test_no_seed_of_a_strict_study_was_used_before_or_is_tuned_on() -> None:
 def test_what_a_strict_page_counts() -> None:
     from protocol_state import against, claims, level_of, rows_left
 
-    study = {
+    study: dict[str, Any] = {
         **{"protocol": "strict", "baseline": "uniform", "seeds": [1, 2], "settings": {"a": {}, "b": {}}},
         "methods": [{"method": x} for x in ("uniform", "specgrad", "fedsam")],
     }
@@ -315,7 +315,7 @@ def test_published_differences_beside_ours() -> None:
     assert not contradicts(better, 2.57) and not contradicts(unclear, -1.08)
     ours = {"fedsam": better, "scaffold": worse, "feddyn": unclear}
     # ours fedsam > feddyn > fedavg > scaffold, theirs scaffold > feddyn > fedavg > fedsam; d = 3, 0, 0, 3
-    assert order_agreement(ours, theirs) == (pytest.approx(1 - 6 * 18 / (4 * 15)), 4)
+    assert order_agreement(ours, theirs) == (pytest.approx(1 - 6 * 18 / (4 * 15)), 4)  # type: ignore[comparison-overlap]
     assert order_agreement({"fedsam": better}, theirs) is None
     text = beside({"s": [source]}, {"s": ours}, "fedavg")
     assert "| fedsam | +4.0 [+1.0, +7.0] | **-1.1** |" in text and "| feddyn | +1.0 [-1.0, +3.0] | +2.1 |" in text
@@ -338,7 +338,7 @@ def test_a_page_says_what_settings_and_rows_override_and_whose_accuracy_it_has()
     from row_texts import judged_text, overrides, setting_texts
     from study import committed, read
 
-    study = {
+    study: dict[str, Any] = {
         "base": {"rounds": 30, "local": {"steps": 10}},
         "settings": {"plain": {}, "few": {"cohort": 5, "rows": {"x": {"local": {"lr": 0.1}, "arguments": {"rho": 1}}}}},
         "methods": [{"label": "x", "method": "fedsam", "local": {"lr": 0.2, "steps": 3}}],

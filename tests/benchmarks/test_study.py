@@ -63,12 +63,13 @@ def test_a_study(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     )
     for x in lines:  # a seed splits the data anew
         ready = prepare(Config.build(x["config"]))
-        assert x["skew"]["label"] == round(measure_skew(ready.data_task.dataset, ready.partition.clients).label, 4)
+        assert ready.partition is not None
+        assert x["skew"]["label"] == round(measure_skew(ready.data_task.dataset, ready.partition.clients).label, 4)  # type: ignore[arg-type]
     assert len({x["skew"]["label"] for x in lines}) == 3
     assert json.loads((tmp_path / "results" / "machine.json").read_text()) == study.machine()
 
     config = study.settings("tiny", "skewed/center/1")
-    summary = complete(config, tmp_path / "again", lambda: prepare(config), None)
+    summary = complete(config, tmp_path / "again", lambda: prepare(config), None)  # type: ignore[func-returns-value]
     assert json.loads((tmp_path / "again" / "summary.json").read_text())["sha256"] == lines[1]["sha256"], summary
     with pytest.raises(SystemExit, match="not in"):
         study.settings("tiny", "skewed/center/7")

@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from support.rounds import part_of
 from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import fedfft, specgrad
 from undrift.blocks import Filters, Whiten, high_pass
@@ -16,6 +17,7 @@ from undrift.core import TensorTask
 from undrift.core.method.block import Needs, Objective
 from undrift.core.method.view import Start
 from undrift.testing import Quadratics, check_algorithm
+from undrift.testing.rounds import states_of
 
 TASK = Quadratics.random(6, sizes=[5] * 6)
 PRIVATE = "private(names=('fc_weight', 'bias'))"
@@ -30,8 +32,8 @@ def test_slopes_are_zero_on_the_private_part(method: str, step_schedule: str | N
     state = simulation.run(4)
     layout = simulation.worker.model.layout
     private = layout.mask(lambda name, _: name in ("fc_weight", "bias"))
-    kept = [client.parts for held in simulation.worker.store.states.values() for client in held.values()]
-    vectors = [x for parts in (state.parts, *kept) for tree in parts.values() for x in tree]
+    kept = [client.parts for held in states_of(simulation).values() for client in held.values()]
+    vectors = [x for parts in (state.parts, *kept) for tree in parts.values() for x in tree]  # type: ignore[union-attr]
     whole = [x for x in vectors if isinstance(x, torch.Tensor) and len(x) == layout.size]
     assert whole and all(bool(x[~private].any()) and not bool(x[private].any()) for x in whole)
 
@@ -60,7 +62,7 @@ def test_filtered_then_clipped_variates_leave_the_private_part_to_the_norm() -> 
     whole = torch.where(private, gradient, filtered)
     expected = torch.where(private, 0.0, whole * min(1.0, 0.5 / float(torch.linalg.vector_norm(whole))))
     simulation.round(state)
-    torch.testing.assert_close(simulation.worker.store.states[0][0].parts["drift"].c, expected)
+    torch.testing.assert_close(part_of(states_of(simulation)[0][0], "drift").c, expected)
 
 
 def test_filters_that_draw_keep_the_contract_beside_scaffold_i() -> None:

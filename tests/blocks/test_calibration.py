@@ -22,7 +22,7 @@ def network() -> nn.Module:
 def step(block: AnyBlock) -> Tensor:
     task = TensorTask(network, INPUTS, LABELS, [torch.arange(7)])
     local = Local(lr=0.5, batch_size=7, epochs=1, weight_decay=0.0, clip=None)
-    return Simulation(Algorithm(objective=block), task, local).run(1).params
+    return Simulation(Algorithm(objective=block), task, local).run(1).params  # type: ignore[arg-type]
 
 
 def by_hand(shift: list[float], factor: list[float]) -> Tensor:

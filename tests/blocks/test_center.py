@@ -1,5 +1,7 @@
 """Filters that remove means, against their sums written out."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -38,7 +40,7 @@ def test_positions_are_windows_and_pixels() -> None:
     found, given = LAYOUT.named(center("positions", 0.25)(V, LAYOUT)), LAYOUT.named(V)
     windows = [[(o, i, a, b) for a in range(3) for b in range(3)] for o in range(4) for i in range(2)]
     pixels = [[(o, 5 * channel + pixel) for pixel in range(5)] for o in range(5) for channel in range(6)]
-    inputs = {"point.weight": [[(o, i, 0, 0) for i in range(4)] for o in range(6)]}
+    inputs: dict[str, Any] = {"point.weight": [[(o, i, 0, 0) for i in range(4)] for o in range(6)]}
     inputs["head.weight"] = [[(o, i) for i in range(5)] for o in range(3)]
     for name, groups in {"conv.weight": windows, "hidden.weight": pixels, **inputs}.items():
         torch.testing.assert_close(found[name], slowly(given[name], groups, 0.25), rtol=0, atol=1e-14)

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from oracle.compressed import quantized, top_k
-from support.rounds import close, watch
+from support.flower import state_of
+from support.rounds import close, part_of, watch
 from undrift import Local, Simulation, make, parse
 from undrift.blocks import Quantized, TopK, Uniform
 from undrift.blocks.release.compressed import step_for
@@ -57,10 +58,11 @@ def test_top_k_equals_its_oracle_and_telescopes() -> None:
         part = plain.job.gate(broadcast_of(plain, frame.before), list(frame.uploads), 3)
         for client, upload in frame.uploads.items():
             own = plain.worker.visit(client, broadcast_of(plain, frame.before), None, part)
+            assert own is not None
             rest = left.get(client, {"w": torch.zeros_like(own.delta)})
             expected, left[client] = top_k({"w": own.delta}, rest, 0.1)
             close(upload.delta, expected["w"])
-            kept = frame.states[client][frame.before.round].parts["release"].e
+            kept = part_of(frame.states[client][frame.before.round], "release").e
             close(kept, left[client]["w"])
             assert int((upload.delta != 0).sum()) <= 1
             sent[client] = sent.get(client, 0) + upload.delta
@@ -84,9 +86,9 @@ def test_quantisation_equals_its_oracle(bits: int) -> None:
     sent = broadcast_of(plain, frame.before)
     gate = plain.job.gate(sent, list(frame.uploads), 3)
     for client, upload in frame.uploads.items():
-        own = plain.worker.visit(client, sent, None, gate).delta
+        own = plain.worker.visit(client, sent, None, gate).delta  # type: ignore[union-attr]
         random = generator(5, 0, client, "quantize")
-        expected = []
+        expected: list[float] = []
         for block in own.split(BLOCK):
             draws = torch.rand(len(block), generator=random, dtype=torch.float64).tolist()
             expected += quantized(block.tolist(), bits, draws) if block.any() else block.tolist()
@@ -143,14 +145,14 @@ def test_nodes_send_short_uploads_and_give_the_same_bits(text: str, tmp_path: Pa
         seen: list[int] = []
 
         def note(message: object, reply: object, seen: list[int] = seen) -> object:
-            arrays = reply.content["arrays"]  # type: ignore[attr-defined]
+            arrays = reply.content.array_records["arrays"]  # type: ignore[attr-defined]
             seen.extend(len(array.data) for name, array in arrays.items() if name.endswith("delta"))
             return reply
 
-        grid.faults = dict.fromkeys(range(nodes), note)
+        grid.faults = dict.fromkeys(range(nodes), note)  # type: ignore[arg-type]
         strategy = strategy_of(text, cohort=5)
         start(strategy, grid)
-        assert fingerprint(strategy.state) == fingerprint(alike)
+        assert fingerprint(state_of(strategy)) == fingerprint(alike)
         sizes[nodes] = seen
     size = len(alike.params)
     assert sizes[8] and max(sizes[8]) <= 4 * size * cost(parse(text)).up + 30

@@ -32,7 +32,8 @@ def reference(rows: Tensor, count: int) -> Tensor:
     """The bins zeroed in double precision."""
     bins = torch.fft.rfft(rows.double())
     bins[:, :count] = 0
-    return torch.fft.irfft(bins, n=rows.shape[-1])
+    out: Tensor = torch.fft.irfft(bins, n=rows.shape[-1])
+    return out
 
 
 def inputs(size: int) -> Tensor:

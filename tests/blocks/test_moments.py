@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from support.rounds import close, path, watch
+from support.rounds import close, part_of, path, watch
 from undrift import Algorithm, Local, TensorTask
 from undrift.blocks import LocalAdam, LocalAdamW, LocalMuon, LocalSGD, Tuned
 from undrift.blocks.local_optimizer.muon import orthogonal
@@ -19,7 +19,7 @@ from undrift.testing import ContractError, Quadratics, check_block
 BOWL = Quadratics.random(clients=1, sizes=(7,))
 BOWLS = Quadratics.random(clients=3, sizes=(3, 5, 2))
 LOCAL = Local(lr=0.05, weight_decay=0.1, epochs=1, batch_size=1)
-TORCH: dict[str, tuple[LocalOptimizer, Callable[..., torch.optim.Optimizer]]] = {
+TORCH: dict[str, tuple[LocalOptimizer[Any, Any, Any, Any, Any], Callable[..., torch.optim.Optimizer]]] = {
     "momentum": (LocalSGD(0.9), lambda p, **k: torch.optim.SGD(p, momentum=0.9, **k)),
     "nesterov": (LocalSGD(0.7, True), lambda p, **k: torch.optim.SGD(p, momentum=0.7, nesterov=True, **k)),
     "adam": (LocalAdam(), lambda p, **k: torch.optim.Adam(p, **k)),
@@ -96,7 +96,7 @@ def test_a_client_s_moments_are_its_own() -> None:
     for t in range(2):
         pairs = zip(BOWLS.sizes, held, strict=True)
         ends = [descended(BOWLS, i, w, n, o, p, [0.05] * n) for i, (n, (p, o)) in enumerate(pairs)]
-        w = sum(n * end for n, end in zip(BOWLS.sizes, ends, strict=True)) / sum(BOWLS.sizes)
+        w = sum(n * end for n, end in zip(BOWLS.sizes, ends, strict=True)) / sum(BOWLS.sizes)  # type: ignore[assignment]
         close(found[t], w, 1e-12)
 
 
@@ -110,22 +110,22 @@ def test_moments_averaged(decoupled: bool) -> None:
     for frame in frames:
         ends, moments = [], []
         for i, steps in enumerate(BOWLS.sizes):
-            x, own = w.clone(), [m.clone(), v.clone(), c1, c2]
+            x, own = w.clone(), list[Any]([m.clone(), v.clone(), c1, c2])
             for _ in range(steps):
                 g = BOWLS.curvatures[i] @ (x - BOWLS.optima[i]) + (0 if decoupled else 0.1) * x
-                own = [a * b + (1 - b) * c for a, b, c in zip(own, (0.8, 0.95) * 2, (g, g * g, 1.0, 1.0), strict=True)]
+                own = [a * b + (1 - b) * c for a, b, c in zip(own, (0.8, 0.95) * 2, (g, g * g, 1.0, 1.0), strict=True)]  # type: ignore[operator]
                 step = (own[0] / own[2]) / ((own[1] / own[3]) ** 0.5 + 1e-6)
                 x = x - 0.05 * (step + (0.1 if decoupled else 0) * x)
             ends.append(x)
             moments.append(own)
         m, v, c1, c2 = (sum(column) / 3 for column in zip(*moments, strict=True))
-        w = sum(n * end for n, end in zip(BOWLS.sizes, ends, strict=True)) / sum(BOWLS.sizes)
+        w = sum(n * end for n, end in zip(BOWLS.sizes, ends, strict=True)) / sum(BOWLS.sizes)  # type: ignore[assignment]
         close(frame.w, w, 1e-12)
-        kept = frame.after.parts["local_optimizer"]
+        kept = part_of(frame.after, "local_optimizer")
         close(kept.m, m, 1e-12)
         close(kept.v, v, 1e-12)
         assert (kept.m_weight, kept.v_weight) == pytest.approx((c1, c2), abs=1e-15)
-    assert frames[0].after.parts["local_optimizer"].m_weight == pytest.approx(sum(1 - 0.8**n for n in (3, 5, 2)) / 3)
+    assert part_of(frames[0].after, "local_optimizer").m_weight == pytest.approx(sum(1 - 0.8**n for n in (3, 5, 2)) / 3)
 
 
 def test_buffers_averaged() -> None:
@@ -140,7 +140,7 @@ def test_buffers_averaged() -> None:
                 x = x - 0.05 * own
             ends.append(x)
             buffers.append(own)
-        b, w = sum(buffers) / 3, sum(n * end for n, end in zip(BOWLS.sizes, ends, strict=True)) / sum(BOWLS.sizes)
+        b, w = sum(buffers) / 3, sum(n * end for n, end in zip(BOWLS.sizes, ends, strict=True)) / sum(BOWLS.sizes)  # type: ignore[assignment]
         close(frame.w, w, 1e-12)
 
 

@@ -84,7 +84,7 @@ def test_asam_offset_has_length_rho_in_units_of_t(monkeypatch: pytest.MonkeyPatc
     path(fedasam(0.5, eta), task, Local(lr=0.05, epochs=3), 3)
     for look in seen.steps:
         scale = torch.where(weights, look.w.abs() + eta, torch.ones_like(look.w))
-        close(torch.linalg.vector_norm(look.offset / scale), 0.5)
+        close(torch.linalg.vector_norm(look.offset / scale), 0.5)  # type: ignore[arg-type]
         close(look.offset, 0.5 * scale**2 * look.here / torch.linalg.vector_norm(scale * look.here))
 
 
@@ -267,7 +267,7 @@ def test_rescaling_a_sam_offset_to_its_radius_is_fedsam(monkeypatch: pytest.Monk
         perturbation=SAM(0.1), spectral=Filters(perturbation=cap_norm(0.1)), aggregation=fedsam().aggregation
     )
     runs = [path(a, Quadratics.random(), Local(lr=0.05, epochs=5), 30, 3) for a in (capped, fedsam(0.1))]
-    close(*runs, tolerance=1e-12)
+    close(runs[0], runs[1], tolerance=1e-12)
 
 
 def test_clipped_and_rescaled_coordinates() -> None:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import pytest
 import torch
@@ -32,7 +33,7 @@ THIRDS = [pytest.param(0), pytest.param(1, marks=pytest.mark.slow), pytest.param
 def test_pairs_stay_finite_or_are_refused(row: int, one: str, value: AnyBlock, other: str, third: int) -> None:
     """A value of one slot with every value of another."""
     for partner in VALUES[other][(row + third) % 3 :: 3]:
-        pair = {one: value, other: partner}
+        pair: dict[str, Any] = {one: value, other: partner}
         refusal = expected_refusal(pair)
         if refusal:
             with pytest.raises(TypeError, match=refusal):
@@ -43,6 +44,7 @@ def test_pairs_stay_finite_or_are_refused(row: int, one: str, value: AnyBlock, o
 
 def expected_refusal(pair: dict[str, AnyBlock]) -> str:
     """What the message says if one of a pair lacks what it needs; "" if it lacks nothing."""
+    optimizer: Any
     needs, optimizer = [block.needs for block in pair.values()], pair.get("local_optimizer", LocalOptimizer())
     reason = next((x.plain_sgd for x in needs if x.plain_sgd), "")
     if reason and not optimizer.plain:
@@ -67,13 +69,13 @@ def stays_finite(algorithm: Algorithm) -> None:
 
 def test_a_block_in_the_wrong_slot_is_told_where_it_goes() -> None:
     with pytest.raises(TypeError, match=r"drift takes a Correction, got SAM.*; SAM goes into perturbation"):
-        Algorithm(drift=SAM())
+        Algorithm(drift=SAM())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"perturbation takes a Perturbation.*; FedDyn goes into drift or momentum"):
-        Algorithm(perturbation=FedDyn())
+        Algorithm(perturbation=FedDyn())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="float is not a block: derive it from"):
-        Algorithm(perturbation=0.1)
+        Algorithm(perturbation=0.1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="Filters goes into spectral"):
-        Algorithm(perturbation=Filters())
+        Algorithm(perturbation=Filters())  # type: ignore[arg-type]
 
 
 def test_a_missing_partner_is_named() -> None:

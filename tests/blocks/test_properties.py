@@ -97,7 +97,7 @@ def test_exact_sum_rounds_once(seed: int, magnitude: float, count: int) -> None:
         total.add(row)
     for j, got in enumerate(total.value().tolist()):
         exact = sum(Fraction(x) for x in values[:, j].tolist())
-        assert abs(Fraction(got) - exact) <= count * Fraction(1, 2**61) + abs(exact) * Fraction(1, 2**52)
+        assert abs(Fraction(got) - exact) <= count * Fraction(1, 2**61) + abs(exact) * Fraction(1, 2**52)  # type: ignore[operator]
 
 
 def test_merge_is_associative_and_commutative_to_the_bit() -> None:
@@ -120,7 +120,7 @@ def test_merge_is_associative_and_commutative_to_the_bit() -> None:
 def test_float_sums_would_not_do() -> None:
     values = draw(0, 60, 1000).float()
     orders = [np.random.default_rng(i).permutation(60) for i in range(20)]
-    assert len({sum(values[i] for i in order).numpy().tobytes() for order in orders}) > 1
+    assert len({sum(values[i] for i in order).numpy().tobytes() for order in orders}) > 1  # type: ignore[union-attr]
 
 
 def test_exact_up_to_the_limit() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from support.rounds import part_of
 from undrift import Local, Simulation
 from undrift.compose.grammar import parse
 from undrift.testing import Quadratics, clinic
@@ -99,9 +100,9 @@ def test_clipped_steps_are_corrected_by_clipped_gradients() -> None:
     local = Local(lr=0.1, steps=1, batch_size=1, clip=0.5)
     simulation = Simulation(parse("scaffold-i"), task, local)
     state, _ = simulation.round(simulation.start())
-    assert torch.linalg.vector_norm(state.parts["drift"].c) == pytest.approx(0.5)
+    assert torch.linalg.vector_norm(part_of(state, "drift").c) == pytest.approx(0.5)
     free = Simulation(parse("scaffold-i"), task, replace(local, clip=None))
-    assert torch.linalg.vector_norm(free.round(free.start())[0].parts["drift"].c) == pytest.approx(10.0)
+    assert torch.linalg.vector_norm(part_of(free.round(free.start())[0], "drift").c) == pytest.approx(10.0)
 
 
 def test_a_rule_that_does_not_protect_a_correction_says_so(caplog: pytest.LogCaptureFixture) -> None:

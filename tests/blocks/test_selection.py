@@ -59,7 +59,7 @@ def test_a_list_of_weights_is_multiplied_with_the_examples() -> None:
         drawn = weighted_draw(0, round, simulation.participation.examples * weights, 4, "candidates")
         state = replace(simulation.start(), round=round)
         each = losses(float(state.params))
-        found = simulation.select(state, server.send(simulation.algorithm, state, simulation.job.setting))
+        found = simulation.select(state, server.send(simulation.job.algorithm, state, simulation.job.setting))
         assert found == sorted(sorted(drawn, key=lambda client: -each[client])[:2])
         assert all(weights[client] for client in found)
     by_examples = Simulation(Algorithm(selection=PowerOfChoice(4)), BOWLS, LOCAL, cohort=2, sampling="examples")
@@ -102,7 +102,7 @@ def test_a_task_may_count_with_numpy() -> None:
             return np.int64(super().examples(client))
 
     counting = Counting(**{f.name: getattr(BOWLS, f.name) for f in fields(BOWLS)})
-    simulation = Simulation("fedavg", counting, LOCAL, failures="raise")
+    simulation = Simulation("fedavg", counting, LOCAL, failures="raise")  # type: ignore[arg-type]
     _, record = simulation.round(simulation.start())
     assert len(record.clients) == 8 and not record.rejections
 
@@ -114,7 +114,7 @@ def test_clients_with_larger_losses_take_part_more_often() -> None:
     taken: Counter[int] = Counter()
     for round in range(600):
         state = replace(simulation.start(), round=round)
-        taken.update(simulation.select(state, server.send(simulation.algorithm, state, simulation.job.setting)))
+        taken.update(simulation.select(state, server.send(simulation.job.algorithm, state, simulation.job.setting)))
     counts = [taken[client] for client in range(8)]
     # Client i is taken if it is a candidate, 1/2, and at most one of the three others has a larger loss.
     chances = [sum(comb(7 - i, k) * comb(i, 3 - k) for k in (0, 1)) / comb(7, 3) / 2 for i in range(8)]
@@ -160,7 +160,7 @@ def test_a_loss_that_is_no_number_comes_first() -> None:
 
     simulation = Simulation(Algorithm(selection=PowerOfChoice(4)), Broken(), LOCAL, cohort=2)
     state = simulation.start()
-    assert len(simulation.select(state, server.send(simulation.algorithm, state, simulation.job.setting))) == 2
+    assert len(simulation.select(state, server.send(simulation.job.algorithm, state, simulation.job.setting))) == 2
 
 
 def test_it_is_written_shown_and_counted() -> None:

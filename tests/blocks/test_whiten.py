@@ -129,7 +129,7 @@ def test_a_round_equals_a_loop_over_plain_tensors(center: str | None, sizes: tup
     found = simulation.run(1).params
     ends = []
     for client in range(2):
-        net = task.model()
+        net: Any = task.model()
         for images, labels in task.batches(client, 5, torch.Generator()):
             net.zero_grad()
             hidden = net.groups(net.first(images).relu()).flatten(1).detach()
@@ -141,7 +141,7 @@ def test_a_round_equals_a_loop_over_plain_tensors(center: str | None, sizes: tup
             with torch.no_grad():
                 for p in net.parameters():
                     if p.grad is not None:
-                        p -= lr * p.grad
+                        p -= lr * p.grad  # type: ignore[misc]
         ends.append(nn.utils.parameters_to_vector(net.parameters()).detach())
     torch.testing.assert_close(found, sum(ends) / 2, rtol=1e-4, atol=1e-6)
 

@@ -30,7 +30,7 @@ try:
 finally:
     print(sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)
 """
-COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
+COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)  # type: ignore[union-attr]
 
 
 def ask(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

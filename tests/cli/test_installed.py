@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -84,10 +85,11 @@ def call(installed: Path, *arguments: str) -> str:
     """A command in a new process, with the example installed; the working folder is not on Python's path."""
     path = os.pathsep.join([str(installed / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
     words = [sys.executable, "-P", "-W", "ignore", "-m", *arguments]
-    place = {"cwd": installed / "work", "env": {**os.environ, "PYTHONPATH": path}}
+    place: dict[str, Any] = {"cwd": installed / "work", "env": {**os.environ, "PYTHONPATH": path}}
     done = subprocess.run(words, capture_output=True, text=True, timeout=500, **place)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    out: str = done.stdout
+    return out
 
 
 @pytest.mark.sweep(every=0)

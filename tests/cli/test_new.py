@@ -37,7 +37,7 @@ def test_its_code_passes_the_checks_of_this_project(words: list[str], tmp_path: 
     if ruff is None:
         pytest.skip("ruff is not installed")
     new(tmp_path / "app")
-    command = [ruff, *words, "--no-cache", "--config", ROOT / "pyproject.toml", tmp_path / "app"]
+    command: list[Any] = [ruff, *words, "--no-cache", "--config", ROOT / "pyproject.toml", tmp_path / "app"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -101,7 +101,7 @@ def test_flower_takes_the_app(tmp_path: Path) -> None:
     if not flwr.exists():
         pytest.skip("flwr is not installed")
     new(tmp_path / "my-app")
-    words = [flwr, "build", "--app", tmp_path / "my-app"]
+    words: list[Any] = [flwr, "build", "--app", tmp_path / "my-app"]
     off = {"FLWR_HOME": str(tmp_path / "home"), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
     done = subprocess.run(words, cwd=tmp_path, env=off, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr

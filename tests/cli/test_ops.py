@@ -57,7 +57,7 @@ def test_there_is_a_unit_for_every_service() -> None:
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     for unit in UNITS:
         (tmp_path / unit.name).write_text(unit.read_text().replace("=/opt/undrift/bin/", f"={sys.executable} "))
-    command = ["systemd-analyze", "verify", "--man=no", *sorted(tmp_path.glob("*.service"))]
+    command: list[Any] = ["systemd-analyze", "verify", "--man=no", *sorted(tmp_path.glob("*.service"))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     ours = [line for line in done.stderr.splitlines() if "undrift" in line]
     assert done.returncode == 0 and not ours, done.stderr

@@ -156,10 +156,10 @@ def test_every_algorithm_reads_back() -> None:
 @pytest.mark.sweep(every=0)
 def test_all_pairs_of_blocks_read_back() -> None:
     pairs = [{one: a, other: b} for one, other in combinations(VALUES, 2) for a in VALUES[one] for b in VALUES[other]]
-    read = Counter()
+    read = Counter[str]()
     for pair in pairs:
         try:
-            algorithm = Algorithm(**pair)
+            algorithm = Algorithm(**pair)  # type: ignore[arg-type]
         except TypeError:
             read["refused"] += 1
             continue
@@ -184,7 +184,7 @@ def test_a_block_of_ones_own_has_no_text() -> None:
 
 def term(slot: str, block: Block) -> str:
     """A block as a term; it may need another one in order to be built."""
-    terms = text(replace(HOSTS.get(type(block), Algorithm()), **{slot: block})).split(" + ")
+    terms = text(replace(HOSTS.get(type(block), Algorithm()), **{slot: block})).split(" + ")  # type: ignore[arg-type]
     return next(found for found in terms if found.startswith(slot.replace("_", "-") + ":"))
 
 

@@ -122,7 +122,7 @@ def test_what_is_refused(settings: dict[str, Any], message: str) -> None:
 
 @pytest.mark.quick
 def test_a_comparison_applies_it_to_every_row() -> None:
-    methods = [{"method": name} for name in ("fedavg", "feddyn", "fedsam")]
+    methods: list[dict[str, Any]] = [{"method": name} for name in ("fedavg", "feddyn", "fedsam")]
     methods.append({"method": "fedsam", "label": "sam-0.2", "arguments": {"rho": 0.2}})
     base = {"preset": "fedfft", "local": {"epochs": 1}}
     found = {x.label: x.config for x in Comparison.build({"seeds": [0], "base": base, "methods": methods}).trials()}

@@ -26,15 +26,15 @@ class Own(SAM):
 
 def test_a_block_by_reference_fills_its_slot_or_the_one_named(own_code: Path) -> None:
     built = parse("fedavg + their_parts:Shrink(0.3)")
-    assert built.drift.a == 0.3 and built == parse("their_parts:Shrink(a=0.3)")
-    assert parse("scaffold + momentum:their_parts:Shrink").momentum.a == 0.5
+    assert built.drift.a == 0.3 and built == parse("their_parts:Shrink(a=0.3)")  # type: ignore[attr-defined]
+    assert parse("scaffold + momentum:their_parts:Shrink").momentum.a == 0.5  # type: ignore[attr-defined]
     assert parse("scaffold + momentum : their_parts : Shrink").drift == Scaffold()
     check_block(built.drift)
 
 
 def test_an_algorithm_by_reference_stands_alone_or_in_a_composition(own_code: Path) -> None:
     alone = parse("their_parts:fedpull(mu=0.2)")
-    assert alone.objective.mu == 0.2 and make("their_parts:fedpull", mu=0.2) == alone
+    assert alone.objective.mu == 0.2 and make("their_parts:fedpull", mu=0.2) == alone  # type: ignore[attr-defined]
     assert parse("scaffold + their_parts:fedpull(0.2)") == Algorithm(
         drift=Scaffold(), objective=alone.objective, aggregation=Uniform()
     )
@@ -83,7 +83,7 @@ def test_the_wrong_slot_is_refused_as_for_our_blocks(own_code: Path) -> None:
 
 def test_plug_ins_are_terms(plugged: Path) -> None:
     assert make("fedpull", mu=0.3) == parse("fedpull(0.3)") == parse("Fed_Pull(mu=0.3)")
-    assert parse("fedprox + momentum:shrink(0.1)").momentum.a == 0.1
+    assert parse("fedprox + momentum:shrink(0.1)").momentum.a == 0.1  # type: ignore[attr-defined]
     assert parse("fedavg") == Algorithm()  # the plug-in of the same name is refused, ours works
     for line, message in [
         ("fedpul", "did you mean 'fedpull'"),
@@ -98,7 +98,7 @@ def test_plug_ins_are_terms(plugged: Path) -> None:
 
 def test_arguments_beside_a_term(own_code: Path) -> None:
     config = Config.build({"method": "their_parts:fedpull", "arguments": {"mu": 0.3}})
-    assert config.algorithm().objective.mu == 0.3 and is_composition(config.method)
+    assert config.algorithm().objective.mu == 0.3 and is_composition(config.method)  # type: ignore[attr-defined]
     assert with_arguments("fedavg", {}) == "fedavg"
     twice = (
         r"arguments: 'their_parts:fedpull\(0.1\)' has arguments in its brackets; write all of them there, or all of "
@@ -117,7 +117,7 @@ def test_arguments_to_tune(own_code: Path) -> None:
     """Those of a term alone; several terms are refused with what works."""
     for method in ("their_parts:fedpull", "objective:proximal"):
         tuning = Tuning.build({"method": method, "grid": {"mu": [0.1, 0.2]}})
-        assert tuning.config((0.2,)).algorithm().objective.mu == 0.2
+        assert tuning.config((0.2,)).algorithm().objective.mu == 0.2  # type: ignore[attr-defined]
     with pytest.raises(
         ConfigError,
         match=r'arguments: a composition includes them; write method = "scaffold \+ sam\(rho=0.05\)"; to tune mu, '

@@ -87,7 +87,7 @@ def test_a_round_without_clients_changes_nothing_but_its_number() -> None:
 
 
 def test_a_run_with_traces_and_weights_resumes_to_the_bit() -> None:
-    given = {"cohort": 3, "availability": odd, "sampling": "examples", "seed": 5}
+    given: dict[str, Any] = {"cohort": 3, "availability": odd, "sampling": "examples", "seed": 5}
     whole = Simulation(make("fedavg"), Clinic(), LOCAL, **given).run(4)
     half = Simulation(make("fedavg"), Clinic(), LOCAL, **given).run(2)
     assert fingerprint(Simulation(make("fedavg"), Clinic(), LOCAL, **given).run(2, half)) == fingerprint(whole)
@@ -140,9 +140,9 @@ def test_a_small_probability_is_drawn_at_once() -> None:
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    drawn = Participation(EIGHT, np.int64(3), sampling=np.arange(8))
+    drawn = Participation(EIGHT, np.int64(3), sampling=np.arange(8))  # type: ignore[arg-type]
     assert len(drawn.sample(0, 0)) == 3
-    assert Participation(EIGHT, probability=np.float32(0.5)).sample(0, 0)
+    assert Participation(EIGHT, probability=np.float32(0.5)).sample(0, 0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Buffers keep their dtype and their meaning, whoever trained before."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -26,7 +28,7 @@ def test_a_state_dict_that_nothing_trained_comes_back() -> None:
 def test_two_rounds_of_every_dtype() -> None:
     simulation = Simulation(make("scaffold"), Texts(), LOCAL, cohort=4)
     state = simulation.run(2)
-    module = simulation.module(state)
+    module: Any = simulation.module(state)
     assert state.params.dtype == torch.float32 and state.buffers.dtype == torch.float64
     dtypes = {name: x.dtype for name, x in module.state_dict().items()}
     assert dtypes == {name: x.dtype for name, x in Texts().model().state_dict().items()}
@@ -43,14 +45,14 @@ def test_two_rounds_of_every_dtype() -> None:
 
 
 def test_statistics_stay_float32_under_bfloat16_weights() -> None:
-    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    model: Any = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     model[0].bfloat16()
     bound = bind(model)
     assert bound.buffers.dtype == torch.float32 and model[1].running_mean.data_ptr() == bound.buffers.data_ptr()
     low = bind(nn.BatchNorm1d(3).bfloat16())
     low.restore(torch.full_like(low.buffers, 0.25), torch.tensor([4]))
-    assert low.module.running_var.dtype == torch.bfloat16 and low.module.running_var.tolist() == [0.25] * 3
-    assert low.statistics()[1].tolist() == [4] and int(low.module.num_batches_tracked) == 4
+    assert low.module.running_var.dtype == torch.bfloat16 and low.module.running_var.tolist() == [0.25] * 3  # type: ignore[operator]
+    assert low.statistics()[1].tolist() == [4] and int(low.module.num_batches_tracked) == 4  # type: ignore[arg-type]
 
 
 def test_a_client_that_keeps_its_statistics_keeps_their_counters() -> None:
@@ -70,7 +72,8 @@ def test_a_client_that_keeps_its_statistics_keeps_their_counters() -> None:
     )
     simulation = Simulation("fedbn", task, Local(lr=1e-6, batch_size=4, steps=1))
     state = simulation.run(3)
-    norm = simulation.personal(state, 0)[0]
+    own: Any = simulation.personal(state, 0)
+    norm = own[0]
     assert int(norm.num_batches_tracked) == len(seen) == 3 and len(set(seen)) > 1
     assert float(norm.running_mean) == pytest.approx(sum(seen) / 3)
 
@@ -99,7 +102,7 @@ def test_a_loaded_state_dict_is_what_visits_start_from() -> None:
     state["flags"] = torch.tensor([True, True])
     state["moment"] = torch.full((7,), 3.0, dtype=torch.float64)
     bound.load_state({f"_orig_mod.{name}": x for name, x in state.items()})
-    module = bound.module
+    module: Any = bound.module
     module.flags.logical_not_()
     bound.load(bound.w, *bound.statistics())
     assert module.flags.tolist() == [True, True] and module.moment.tolist() == [3.0] * 7

@@ -7,12 +7,14 @@ import pytest
 import torch
 from torch import nn
 
+from support.rounds import part_of
 from undrift import Algorithm, Local, Simulation, TensorTask
 from undrift.algorithms import make
 from undrift.blocks import SAM, FedDyn, Filters, Private, Scaffold, Uniform, high_pass
 from undrift.core.client.visit import ClientError
 from undrift.core.method.block import Correction
 from undrift.testing import Clinic, Quadratics
+from undrift.testing.rounds import states_of
 
 ONE = Quadratics.scalar([1.0, 3.0], [0.0, 4.0], start=1.0, sizes=[1, 1])
 
@@ -38,7 +40,7 @@ def test_clipping_acts_on_the_data_gradient_after_the_filter_and_before_correcti
     dual = replace(algorithm, drift=FedDyn(0.1))
     simulation = Simulation(dual, task, Local(lr=0.1, clip=clip))
     state = simulation.run(1, simulation.start())
-    kept = simulation.worker.store.states[0][0].parts["drift"].h  # -mu * delta: the correction itself is not clipped
+    kept = part_of(states_of(simulation)[0][0], "drift").h  # -mu * delta: the correction itself is not clipped
     again = simulation.round(state, [0])[0]
     assert float(kept.norm()) > 0 and torch.isfinite(again.params).all()
 
@@ -80,8 +82,8 @@ def test_kept_running_statistics_stay_with_the_client() -> None:
     start = simulation.start()
     state = simulation.run(2)
     assert torch.equal(state.buffers, start.buffers) and not torch.equal(state.params, start.params)
-    kept = [simulation.worker.store.states[client][1].buffers for client in (3, 4)]
-    assert not torch.equal(kept[0], kept[1]) and state.accepted[3] == 1
+    kept = [states_of(simulation)[client][1].buffers for client in (3, 4)]
+    assert not torch.equal(kept[0], kept[1]) and state.accepted[3] == 1  # type: ignore[arg-type]
 
 
 @pytest.mark.quick
@@ -129,7 +131,7 @@ def test_the_private_part_follows_its_own_gradient_alone(drift: Correction) -> N
     alone = Simulation(Algorithm(drift=drift, personalization=Private(("*",))), ONE, Local(lr=0.1, epochs=2))
     state = alone.run(3)
     assert state.params.tolist() == [1.0]
-    values = [float(alone.worker.store.states[client][2].parts["personalization"].values) for client in (0, 1)]
+    values = [float(part_of(states_of(alone)[client][2], "personalization").values) for client in (0, 1)]
     assert values == pytest.approx([0.9**6, 4 - 3 * 0.7**6], rel=1e-12)
 
 
@@ -145,10 +147,10 @@ def test_sam_with_a_private_head_is_filtered_on_the_body_only() -> None:
     runs = [Simulation(a, Clinic(), Local(batch_size=4), cohort=4) for a in (everything, unfiltered)]
     for run in runs:
         run.run(3)
-    for client, held in runs[0].worker.store.states.items():
+    for client, held in states_of(runs[0]).items():
         for round, kept in held.items():
-            other = runs[1].worker.store.states[client][round]
-            assert torch.equal(kept.parts["personalization"].values, other.parts["personalization"].values)
+            other = states_of(runs[1])[client][round]
+            assert torch.equal(part_of(kept, "personalization").values, part_of(other, "personalization").values)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What is sent to workers holds no memory of others."""
 
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -37,7 +38,7 @@ def test_data_sets_of_parts_and_shared_data_sets() -> None:
     parts = [TensorDataset(X[i : i + 100]) for i in range(0, 1000, 100)]
     assert size(LoaderTask(nn.Identity, [DataLoader(part, batch_size=10) for part in parts])) < 1.1 * SIZE
     pairs = list(zip(X, X[:, 0], strict=True))
-    shared = [Subset(pairs, range(i, 1000, 4)) for i in range(4)]
+    shared = [Subset[Any](pairs, range(i, 1000, 4)) for i in range(4)]  # type: ignore[arg-type]
     task = LoaderTask(nn.Identity, shared)
     assert size(task) < 2 * SIZE
     sent = pickle.loads(pickle.dumps(task))

@@ -1,5 +1,6 @@
 """Nothing enters a sum unchecked; what is rejected is named and leaves no trace."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial as given
 from random import Random
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from support.rounds import Talker
+from support.rounds import Talker, part_of
 from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make
 from undrift.core.method.aggregation import Summing
@@ -47,10 +48,10 @@ def poisoned(v: torch.Tensor, value: float) -> torch.Tensor:
 
 
 def parts(upload: Upload, **changes: Any) -> dict[str, Any]:
-    return {"drift": upload.parts["drift"]._replace(**changes)}
+    return {"drift": part_of(upload, "drift")._replace(**changes)}
 
 
-BROKEN = {
+BROKEN: dict[str, tuple[Reason, Callable[[Any], Any]]] = {
     "stranger": (Reason.SENDER, lambda u: {"client": 77}),
     "sender is text": (Reason.SENDER, lambda u: {"client": "3"}),
     "sender is true": (Reason.SENDER, lambda u: {"client": True}),
@@ -78,9 +79,9 @@ BROKEN = {
     "buffers nan": (Reason.FINITE, lambda u: {"buffers": u.buffers * float("nan")}),
     "counts of floats": (Reason.DTYPE, lambda u: {"counts": u.counts.float()}),
     "parts missing": (Reason.TREE, lambda u: {"parts": {}}),
-    "parts undeclared": (Reason.TREE, lambda u: {"parts": {**u.parts, "momentum": u.parts["drift"]}}),
+    "parts undeclared": (Reason.TREE, lambda u: {"parts": {**u.parts, "momentum": part_of(u, "drift")}}),
     "parts no dict": (Reason.TREE, lambda u: {"parts": [1]}),
-    "tree of another class": (Reason.TREE, lambda u: {"parts": {"drift": tuple(u.parts["drift"])}}),
+    "tree of another class": (Reason.TREE, lambda u: {"parts": {"drift": tuple(part_of(u, "drift"))}}),
     "part nan": (Reason.FINITE, lambda u: {"parts": parts(u, v=poisoned(u.delta, float("nan")))}),
     "part huge": (Reason.SIZE, lambda u: {"parts": parts(u, v=poisoned(u.delta, 1e30))}),
     "part short": (Reason.SHAPE, lambda u: {"parts": parts(u, v=u.delta[:4])}),
@@ -180,7 +181,7 @@ def change(total: Total, name: str, part: str, value: float) -> None:
     getattr(total.sums[name], part)[0] = value
 
 
-UNSOUND = {
+UNSOUND: dict[str, tuple[Reason, Callable[[Any], Any]]] = {
     "stranger": (Reason.SENDER, lambda t: t.clients.append(99)),
     "twice": (Reason.DUPLICATE, lambda t: t.clients.append(t.clients[0])),
     "missing sum": (Reason.TREE, lambda t: t.rule.sums.sums.pop("delta")),
@@ -207,7 +208,7 @@ def test_a_broken_partial_sum_is_rejected_whole(name: str) -> None:
     assert total.clients == [] and total.sums == {}
 
 
-APART = {
+APART: dict[str, tuple[Reason, Callable[[Any], Any]]] = {
     "missing upload": (Reason.TREE, lambda entries: entries[1:]),
     "upload twice": (Reason.TREE, lambda entries: [*entries, entries[0]]),
     "upload of another": (Reason.TREE, lambda entries: [(replace(entries[0][0], client=6), None), *entries[1:]]),
@@ -219,7 +220,7 @@ APART = {
 def test_the_uploads_of_a_partial_sum_are_those_of_its_clients(name: str) -> None:
     reason, breach = APART[name]
     _, gate, part = partial(make("median"), [3, 4, 5])
-    part.rule.entries = breach(part.rule.entries)
+    part.rule.entries = breach(part.rule.entries)  # type: ignore[attr-defined]
     total = gate.total()
     rejection = gate.merge(part, total)
     assert rejection is not None and rejection.reason is reason, rejection

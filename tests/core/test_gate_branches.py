@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from support.rounds import part_of
 from undrift import Local, Simulation, make
 from undrift.blocks.drift.feddyn import Dual
 from undrift.core.records.packed_sum import PackedSum
@@ -109,6 +110,6 @@ def test_states_are_copied_where_links_do_not_work(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "link", refuse)
     copy_states(tmp_path / "a", {1: 0, 2: 5}, tmp_path / "b")
     copied = DiskStore(tmp_path / "b", make("feddyn"), 7)
-    assert float(copied.load(1, 0).parts["drift"].h[0]) == 1
+    assert float(part_of(copied.load(1, 0), "drift").h[0]) == 1
     with pytest.raises(StoreError, match="no state of client 2"):
         copied.load(2, 5)

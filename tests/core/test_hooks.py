@@ -22,6 +22,7 @@ from undrift.core.model.random import generator
 from undrift.core.model.samples import Samples, examples_of
 from undrift.core.records.types import Array
 from undrift.testing import Clinic, Quadratics, check_block
+from undrift.testing.rounds import states_of
 
 Q2 = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], start=1.0, sizes=[1, 3])
 T2 = Quadratics.scalar([1.0, 3.0], [0.0, 4.0], start=1.0, sizes=[1, 1])
@@ -45,7 +46,7 @@ def small(sizes: tuple[int, ...] = (7, 10)) -> TensorTask:
 
 
 def kept(simulation: Simulation, client: int, slot: str, round: int = 0) -> Any:
-    return simulation.worker.store.states[client][round].parts[slot]
+    return states_of(simulation)[client][round].parts[slot]
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,8 @@ def test_labels_are_the_tasks_count_or_that_of_the_batches() -> None:
             def begin(self, sent: Any, kept: Any, start: Any) -> None:
                 found.append(start.label_counts())  # noqa: B023
 
-        simulation = Simulation(Algorithm(drift=Labels()), task)
-        simulation.round(simulation.start(), [min(4, task.population - 1)])
+        simulation = Simulation(Algorithm(drift=Labels()), task)  # type: ignore[arg-type]
+        simulation.round(simulation.start(), [min(4, task.population - 1)])  # type: ignore[attr-defined]
         assert (None if found[0] is None else found[0].tolist()) == expected
     assert TensorTask(net, torch.zeros(2, 5), torch.zeros(2), [torch.arange(2)]).label_counts(0) is None
 
@@ -168,7 +169,7 @@ def test_a_penalty_is_part_of_the_loss() -> None:
     close(path(Algorithm(objective=Pull()), Q2, TWICE, 1), [2.0])
     task = Quadratics.random()
     for slots in ({}, {"drift": Scaffold()}):
-        ours, theirs = (path(Algorithm(objective=o, **slots), task, TWICE, 3) for o in (Pull(0.1), Proximal(0.1)))
+        ours, theirs = (path(Algorithm(objective=o, **slots), task, TWICE, 3) for o in (Pull(0.1), Proximal(0.1)))  # type: ignore[arg-type]
         close(ours, theirs, 1e-12)
     # both gradients of SAM hold the term: at w = 1 the offset is 0.1, so g = 1.1 + 0.1; at 0.88, 0.98 - 0.02
     one = Quadratics.scalar([1.0], [0.0], start=1.0, sizes=[1])
@@ -215,6 +216,9 @@ def test_a_penalty_sees_the_features_of_its_own_pass() -> None:
     simulation = Simulation(Algorithm(objective=Contrast()), task, Local(lr=0.1, batch_size=12))
     state = simulation.start()
     moved = simulation.round(state, [4])[0].params - state.params
+    ours: Any
+    near: Any
+    far: Any
     ours, near, far = task.model().train(), task.model().eval(), task.model().eval()
     batch = next(task.batches(4, 12, torch.Generator()))
     z = ours.body(batch[0]).flatten(1)
@@ -228,7 +232,7 @@ def test_a_penalty_sees_the_features_of_its_own_pass() -> None:
     loss = task.loss(ours, batch) + cross_entropy(s, torch.zeros(12, dtype=torch.int64))
     grads = torch.autograd.grad(loss, list(ours.parameters()))
     torch.testing.assert_close(moved, -0.1 * torch.cat([g.reshape(-1) for g in grads]), rtol=1e-9, atol=1e-12)
-    assert not simulation.worker.model.module.body._forward_hooks  # nothing is left behind
+    assert not simulation.worker.model.module.get_submodule("body")._forward_hooks  # nothing is left behind
     check_block(Contrast())
 
 
@@ -248,7 +252,7 @@ def test_an_unknown_layer_is_named_and_hooks_end_with_a_failure() -> None:
     simulation = Simulation(Algorithm(objective=Fails()), Clinic())
     with pytest.raises(ClientError, match=r"step 0, objective=Fails.penalty: no"):
         simulation.run(1)
-    assert not simulation.worker.model.module.body._forward_hooks
+    assert not simulation.worker.model.module.get_submodule("body")._forward_hooks
 
 
 def test_batches_that_come_once_are_not_read_twice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from support.rounds import close, path
+from support.rounds import close, part_of, path
 from undrift import Algorithm, Local, Simulation
 from undrift.core.method.aggregation import Gathering
 from undrift.core.method.block import Needs
@@ -71,9 +71,9 @@ def test_a_gathering_rule_keeps_what_it_found_by_client() -> None:
     state = simulation.start()
     for clients in ([3, 5], [5, 0], [5]):
         state, _ = simulation.round(state, clients)
-    kept = state.parts["aggregation"]
+    kept = part_of(state, "aggregation")
     assert kept.ids.tolist() == [0, 3, 5] and kept.values.tolist() == [1.0, 1.0, 3.0]
-    back = wire.from_bytes(ServerState, simulation.algorithm, wire.to_bytes(state), len(state.params))
+    back = wire.from_bytes(ServerState, simulation.job.algorithm, wire.to_bytes(state), len(state.params))
     assert fingerprint(back) == fingerprint(state)
     check_block(Ledger())
 
@@ -130,9 +130,9 @@ def test_a_server_step_without_the_proxy_data_a_rule_reads_is_refused() -> None:
     for rule in (Judged(), Undeclared()):
         simulation = Simulation(Algorithm(aggregation=rule), Clinic(), Local(batch_size=4))
         state = simulation.start()
-        broadcast = server.send(simulation.algorithm, state, simulation.job.setting)
+        broadcast = server.send(simulation.job.algorithm, state, simulation.job.setting)
         total = simulation.collect(broadcast, [3, 4], {}).total
         with pytest.raises(RuntimeError, match=r"this rule needs proxy data .* set needs = Needs\(proxy=True\)"):
-            server.close(simulation.algorithm, state, simulation.job.setting, [(broadcast, total)])
+            server.close(simulation.job.algorithm, state, simulation.job.setting, [(broadcast, total)])
     with pytest.raises(RuntimeError, match="needs proxy data and declares none"):
         simulation.run(1)  # the engine gives proxy data only to a rule that declares it

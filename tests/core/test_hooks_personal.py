@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from support.rounds import beginning, close, path
+from support.rounds import beginning, close, part_of, path
 from undrift import Algorithm, Local, Simulation, cost
 from undrift.blocks import SAM, Scaffold
 from undrift.core.method.block import Block, Correction, Personalization, Perturbation
 from undrift.core.model.flat_model import Vector
 from undrift.core.records.types import Array
 from undrift.testing import Clinic, ContractError, Quadratics, check_block
+from undrift.testing.rounds import states_of
 
 Q2 = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], start=1.0, sizes=[1, 3])
 TWICE = Local(lr=0.5, epochs=2, batch_size=4)
@@ -99,7 +100,7 @@ def test_a_second_model_beside_the_first(block: Personalization, v: float, own: 
     simulation = Simulation(algorithm, Q2, TWICE)
     state = simulation.run(1)
     assert state.params.tolist() == [2.5] == Simulation(Algorithm(), Q2, TWICE).run(1).params.tolist()
-    assert simulation.worker.store.states[1][0].parts["personalization"].v.tolist() == [v]
+    assert part_of(states_of(simulation)[1][0], "personalization").v.tolist() == [v]
     assert next(simulation.personal(state, 1).parameters()).tolist() == [own]
     assert cost(algorithm).gradients_per_step == 2 and algorithm.personalized and not Algorithm().personalized
     check_block(block)
@@ -137,9 +138,9 @@ def test_any_slot_may_hold_a_clients_own_model() -> None:
     state = simulation.round(simulation.start(), [1])[0]
     assert state.params.tolist() == [2.3125]
     layout = simulation.worker.model.layout
-    held = simulation.worker.store.states[1][0]
-    assert simulation.algorithm.personal(state.params, held, layout).tolist() == [2.875]
-    assert simulation.algorithm.personal(state.params, None, layout).tolist() == [2.3125]  # never took part
+    held = states_of(simulation)[1][0]
+    assert simulation.job.algorithm.personal(state.params, held, layout).tolist() == [2.875]
+    assert simulation.job.algorithm.personal(state.params, None, layout).tolist() == [2.3125]  # never took part
     check_block(Moreau())
 
 
@@ -229,10 +230,10 @@ def test_layers_are_chosen_by_their_class_and_statistics_stay() -> None:
     mask = Norms().shared(layout)
     assert int((~mask).sum()) == 8 and torch.equal(state.params[~mask], start.params[~mask])
     assert torch.equal(state.buffers, start.buffers) and state.accepted[3] == 1
-    own = [simulation.worker.store.states[client][1] for client in (3, 4)]
-    assert not torch.equal(own[0].buffers, own[1].buffers) and len(own[0].parts["personalization"].x) == 8
+    own = [states_of(simulation)[client][1] for client in (3, 4)]
+    assert not torch.equal(own[0].buffers, own[1].buffers) and len(part_of(own[0], "personalization").x) == 8  # type: ignore[arg-type]
     simulation.personal(state, 4)
-    assert torch.equal(simulation.worker.model.buffers, own[1].buffers)
+    assert torch.equal(simulation.worker.model.buffers, own[1].buffers)  # type: ignore[arg-type]
     check_block(Norms())
 
 

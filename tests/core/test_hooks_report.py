@@ -38,7 +38,7 @@ def test_a_declaration_that_cannot_work_is_refused(names: Any) -> None:
 
 def test_values_that_are_not_finite_are_left_out_and_undeclared_names_refused() -> None:
     given = {"a": torch.tensor(0.5), "b/x": 2, "c": nan, "d": -inf, "e": 1e200}
-    assert collect("here", ("a", "b/*", "c", "d", "e"), given) == {"a": 0.5, "b/x": 2.0}
+    assert collect("here", ("a", "b/*", "c", "d", "e"), given) == {"a": 0.5, "b/x": 2.0}  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="here reports 'b/x', which is not declared: add it to the block's reports"):
         collect("here", ("a", "b"), {"b/x": 2.0})
 

@@ -120,7 +120,7 @@ def test_partial_sums_on_flower_nodes_give_the_same_bits(rule: Aggregation, tmp_
     for nodes in (2, 8):  # several clients on a node, and one each
         strategy = UndriftStrategy(algorithm, TASK.model(), LOCAL, population=8, cohort=5, seed=3, poll=0.01)
         start(strategy, StandInGrid(client_app(Job(algorithm, TASK)), nodes, tmp_path / str(nodes)), 2)
-        assert fingerprint(strategy.state) == expected
+        assert fingerprint(strategy.state) == expected  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def test_a_weight_that_is_no_number_is_refused() -> None:
         (Fair(1.0, -1e12), Reason.SIZE),
         (Fair(float("nan"), 0.0), Reason.FINITE),
         (Fair(1.0, float("inf")), Reason.FINITE),
-        (Fair("1", 0.0), Reason.TREE),
+        (Fair("1", 0.0), Reason.TREE),  # type: ignore[arg-type]
     ]:
         refused = gate.admit(replace(upload, parts={"aggregation": claim}), gate.total())
         assert refused is not None and refused.reason is reason, claim
@@ -157,7 +157,8 @@ def test_a_weight_that_is_no_number_is_refused() -> None:
     assert gate.admit(upload, total) is None  # a negative weight is allowed in a further sum
     torch.testing.assert_close(total.sums["extra.h"].value(), -2 * upload.delta.double())
     far = replace(upload, delta=upload.delta * 0 + 2.0**35, parts={"aggregation": Fair(1.0, 1000.0)})
-    assert Gate(algorithm, local, broadcast, range(8)).admit(far, gate.total()).reason is Reason.SIZE
+    refused = Gate(algorithm, local, broadcast, range(8)).admit(far, gate.total())
+    assert refused is not None and refused.reason is Reason.SIZE
 
 
 class Score(NamedTuple):

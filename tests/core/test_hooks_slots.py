@@ -30,7 +30,8 @@ class Towards(Perturbation):
 
     def perturb(self, state: Any, step: Any) -> Any:
         def away(loss: Tensor) -> Tensor:
-            return 0 * loss + sum(p.square().sum() for p in state.parameters()) / 2
+            out: Tensor = 0 * loss + sum(p.square().sum() for p in state.parameters()) / 2
+            return out
 
         return 0.1 * unit(step.gradient_at(step.w, step.batch, of=away))
 
@@ -141,5 +142,5 @@ def test_the_model_that_is_broadcast_may_be_shifted() -> None:
 def test_a_copy_with_other_hooks_leaves_the_block_alone() -> None:
     block = SAM(0.1)
     copy = with_hooks(block, {"perturb": lambda self, state, step: self.rho})
-    assert copy.perturb(None, None) == 0.1 and repr(copy) == repr(block) and isinstance(copy, SAM)
+    assert copy.perturb(None, None) == 0.1 and repr(copy) == repr(block) and isinstance(copy, SAM)  # type: ignore[arg-type]
     assert type(block) is SAM and type(block).perturb is SAM.perturb and (copy.Up, copy.home) == (block.Up, block.home)

@@ -31,10 +31,11 @@ class Moving(nn.Module):
         if self.training:
             with torch.no_grad():
                 if self.kind == "replaced":
-                    self.mean = self.mean.lerp(outputs.mean(0), 0.1)
+                    self.mean = self.mean.lerp(outputs.mean(0), 0.1)  # type: ignore[assignment]
                 else:
                     (self.mean.data if self.kind == "data" else self.mean).lerp_(outputs.mean(0), 0.1)
-        return outputs + self.mean
+        out: Tensor = outputs + self.mean
+        return out
 
 
 def task(make: Any) -> TensorTask:
@@ -108,7 +109,8 @@ class Masked(nn.Module):
         self.register_buffer("scale", torch.ones(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x) * self.scale
+        out: Tensor = self.layer(x) * self.scale
+        return out
 
 
 def test_masks_do_not_travel() -> None:
@@ -116,7 +118,7 @@ def test_masks_do_not_travel() -> None:
     state = simulation.run(2)
     assert state.buffers.tolist() == [1.0]
     module = simulation.module(state)
-    assert torch.equal(module.mask, Masked().mask) and torch.equal(module.least, Masked().least)
+    assert torch.equal(module.mask, Masked().mask) and torch.equal(module.least, Masked().least)  # type: ignore[arg-type]
 
 
 def test_a_loss_without_a_graph_says_so() -> None:

@@ -1,6 +1,7 @@
 """How models are made: anew, with shapes, under a seed."""
 
 from copy import deepcopy
+from typing import Any
 
 import pytest
 import torch
@@ -17,13 +18,13 @@ def test_a_model_that_is_returned_twice_is_refused() -> None:
             TypeError, match=r"it returned Linear of an earlier model again.*lambda: copy.deepcopy\(net\)"
         ):
             initial_model(shared, 0)
-    copies = [initial_model(lambda: deepcopy(net), 0) for _ in range(2)]
+    copies: list[Any] = [initial_model(lambda: deepcopy(net), 0) for _ in range(2)]
     assert torch.equal(copies[0][1].weight, copies[1][1].weight)
 
 
 def test_a_frozen_part_may_be_shared() -> None:
     backbone = nn.Linear(3, 2).requires_grad_(False)
-    models = [initial_model(lambda: nn.Sequential(backbone, nn.Linear(2, 2)), 0) for _ in range(2)]
+    models: list[Any] = [initial_model(lambda: nn.Sequential(backbone, nn.Linear(2, 2)), 0) for _ in range(2)]
     assert models[0][0] is models[1][0] and models[0][1] is not models[1][1]
 
 
@@ -36,4 +37,5 @@ def test_layers_without_a_shape_are_named() -> None:
         net(torch.zeros(1, 4))
         return net
 
-    assert initial_model(make, 0)[0].weight.shape == (3, 4)
+    made: Any = initial_model(make, 0)
+    assert made[0].weight.shape == (3, 4)

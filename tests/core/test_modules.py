@@ -27,12 +27,13 @@ class Net(nn.Module):
         self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.first(x).relu())
+        out: Tensor = self.last(self.first(x).relu())
+        return out
 
 
 def part(backend: str) -> Net:
     model = Net()
-    model.first = torch.compile(model.first, backend=backend)
+    model.first = torch.compile(model.first, backend=backend)  # type: ignore[assignment]
     return model
 
 
@@ -43,7 +44,7 @@ def in_place(backend: str) -> Net:
 
 
 def whole(backend: str) -> nn.Module:
-    return torch.compile(Net(), backend=backend)
+    return torch.compile(Net(), backend=backend)  # type: ignore[return-value]
 
 
 def trained(model: nn.Module) -> Tensor:
@@ -85,13 +86,14 @@ def test_names_are_those_of_the_plain_model() -> None:
     assert is_compiled(model) and is_compiled(part("eager")) and is_compiled(in_place("eager")) and not is_compiled(net)
     assert list(plain_state(model)) == list(net.state_dict()) and head(model) == ("last.*",)
     load_plain(model, {name: x + 1 for name, x in net.state_dict().items()})
-    assert torch.equal(model._orig_mod.last.bias, net.last.bias + 1)
+    assert torch.equal(model._orig_mod.last.bias, net.last.bias + 1)  # type: ignore[arg-type, union-attr]
     assert fit(model, net.state_dict()) == list(net.state_dict()) and torch.equal(
-        model._orig_mod.last.bias, net.last.bias
+        model._orig_mod.last.bias,  # type: ignore[arg-type, union-attr]
+        net.last.bias,  # type: ignore[union-attr]
     )
     freeze(model, ["first.*"])
     assert bind(model).layout.names == ("last.weight", "last.bias")
-    wide = nn.Conv2d(2, 2, 2).to(memory_format=torch.channels_last)
+    wide = nn.Conv2d(2, 2, 2).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     assert plain_copy(wide)["weight"].is_contiguous()
     with eager(net):
         pass

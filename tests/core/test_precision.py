@@ -53,10 +53,10 @@ def test_the_cache_of_an_autocast_around_a_run_stalls_it_and_ours_does_not() -> 
             model.w.sub_(model.gradient(loss), alpha=0.5)
             stalled.append(float(loss.detach()))
     assert len(set(stalled)) == 1
-    plain, model = losses(*[(m := bound()), oracle(m)]), bound()
+    plain, model = losses(*[(m := bound()), oracle(m)]), bound()  # type: ignore[arg-type]
     with torch.autocast("cpu", dtype=torch.bfloat16):
         around = losses(model, oracle(model))
-        mixed = losses(*[(m := bound()), oracle(m, "bf16")])
+        mixed = losses(*[(m := bound()), oracle(m, "bf16")])  # type: ignore[arg-type]
     assert around == plain  # the setting decides, not a context that workers elsewhere do not have
     assert mixed != plain and mixed[-1] < 0.7 * mixed[0] and abs(mixed[-1] - plain[-1]) < 0.03
     assert torch.is_autocast_cache_enabled()
@@ -171,7 +171,7 @@ def test_the_offset_of_sam_is_float32(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_precision_is_checked_and_is_deterministic() -> None:
     with pytest.raises(ValueError, match="Local: precision: input should be 'fp32', 'bf16' or 'fp16', got 'fp8'"):
-        Local(precision="fp8")
+        Local(precision="fp8")  # type: ignore[arg-type]
     hashes = {fingerprint(Simulation("fedavg", Texts(), replace(LOCAL, precision="fp16")).run(1)) for _ in range(2)}
     assert len(hashes) == 1
     assert full(torch.ones(1, dtype=torch.float64)).dtype == torch.float64

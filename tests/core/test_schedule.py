@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from support.rounds import close, path, watch
+from support.rounds import close, part_of, path, watch
 from undrift import Local, Simulation
 from undrift.algorithms import make
 from undrift.blocks.aggregation.normalized import reach
@@ -134,7 +134,7 @@ def test_server_and_clients_agree_on_slopes_with_decay(method: str) -> None:
     local = replace(LOCAL, weight_decay=0.1, step_schedule="cosine")
     slot = "drift" if method == "scaffold" else "momentum"
     for frame in watch(make(method), BOWLS, local, 4, cohort=2):
-        close(torch.stack(frame.client(slot, "c")).mean(0), frame.after.parts[slot].c, 1e-12)
+        close(torch.stack(frame.client(slot, "c")).mean(0), part_of(frame.after, slot).c, 1e-12)
 
 
 def test_one_step_loses_its_decay_exactly() -> None:
@@ -164,7 +164,7 @@ def test_steps_see_their_rate() -> None:
     one = Quadratics.scalar((1.0,), (0.0,), 1.0, (3,))
     local = Local(lr=0.5, batch_size=1, step_schedule="step(every=1, factor=0.5)")
     frame = watch(make("ditto", lam=0.0), one, local, 1)[0]
-    close(frame.states[0][0].parts["personalization"].v, 0.5 * 0.75 * 0.875)
+    close(part_of(frame.states[0][0], "personalization").v, 0.5 * 0.75 * 0.875)
     close(frame.w, 0.5 * 0.75 * 0.875)
 
 
@@ -214,7 +214,7 @@ def test_a_decay_that_grows_is_refused() -> None:
 def test_the_factors_of_a_visit_are_summed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     local, built = Local(step_schedule="warmup(3) + cosine"), list[int]()
     expected = [sum(local.factor(step, 317) ** power for step in range(317)) for power in (1, 2)]
-    monkeypatch.setattr(Schedule, "ending", lambda self, end: built.append(end) or self)
+    monkeypatch.setattr(Schedule, "ending", lambda self, end: built.append(end) or self)  # type: ignore[func-returns-value]
     assert [local.factors(317), local.factors(317, 2)] == expected and local.share(317) > 0 and not built
 
 

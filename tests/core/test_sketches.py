@@ -74,7 +74,7 @@ def test_noise_enters_between_the_sum_and_the_mean() -> None:
     close(still.run(1).params, 1 + (-0.1 + 0.1) / 2)
     check_algorithm(algorithm)
     with pytest.raises(TypeError, match="changes the sum of the uploads"):
-        replace(Simulation("krum", PAIR).algorithm, release=ClipAndNoise())
+        replace(Simulation("krum", PAIR).algorithm, release=ClipAndNoise())  # type: ignore[type-var]
 
 
 def test_one_factor_is_averaged_and_the_other_stays() -> None:

@@ -1,6 +1,8 @@
 """A partial sum keeps the bound and agrees with what its node says about its clients."""
 
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -55,7 +57,7 @@ def test_sums_beyond_the_bound_are_rejected(method: str, name: str) -> None:
     assert whole.clients == [] and whole.sums == {}
 
 
-WRONG = {
+WRONG: dict[str, tuple[Reason, Callable[[Any], Any]]] = {
     "another client": (Reason.TREE, lambda s: {**s, 6: s[3]}),
     "a client less": (Reason.TREE, lambda s: {client: x for client, x in s.items() if client != 4}),
     "no examples": (Reason.COUNT, lambda s: {**s, 3: s[3]._replace(examples=0)}),

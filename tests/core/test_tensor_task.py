@@ -62,7 +62,10 @@ def test_refused_when_it_is_made(given: dict[str, Any], message: str) -> None:
 def test_lists_and_arrays_are_taken() -> None:
     inputs, labels = GOOD["inputs"], GOOD["targets"]
     arrays = TensorTask(
-        net, inputs.numpy().astype(np.float64), labels.numpy().astype(np.int32), np.arange(8).reshape(4, 2)
+        net,
+        inputs.numpy().astype(np.float64),
+        labels.numpy().astype(np.int32),
+        np.arange(8).reshape(4, 2),  # type: ignore[arg-type]
     )
     lists = TensorTask(net, inputs.tolist(), labels.tolist(), [(0, 1), [2, 3], range(4, 6), torch.tensor([6, 7])])
     hashes = set()
@@ -81,7 +84,8 @@ class Sum(nn.Module):
         self.linear = nn.Linear(2, 3)
 
     def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        return self.linear(left + right)
+        out: torch.Tensor = self.linear(left + right)
+        return out
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.int32, torch.uint8, torch.int32])
@@ -90,7 +94,7 @@ def test_classes_of_any_integer_dtype(dtype: Any) -> None:
     targets = classes.to(dtype) if isinstance(dtype, torch.dtype) else classes.numpy().astype(dtype)
     task = TensorTask(**{**GOOD, "targets": targets, "test": (GOOD["inputs"], targets)})
     assert task.targets.dtype == torch.int64 and "accuracy" in task.evaluate(task.model())
-    assert task.label_counts(0).tolist() == [1, 1, 0]
+    assert task.label_counts(0).tolist() == [1, 1, 0]  # type: ignore[union-attr]
 
 
 def test_several_inputs_are_a_dict() -> None:
@@ -112,7 +116,7 @@ def test_inputs_by_name() -> None:
 @pytest.mark.quick
 def test_evaluation_by_hand() -> None:
     test = (GOOD["inputs"][:450], GOOD["targets"][:450])
-    assert TensorTask(**GOOD, test=test, client_tests=[[np.int64(0), np.int64(5)]] * 4).client_tests[3][1].tolist() == [
+    assert TensorTask(**GOOD, test=test, client_tests=[[np.int64(0), np.int64(5)]] * 4).client_tests[3][1].tolist() == [  # type: ignore[index]
         int(test[1][0]),
         int(test[1][5]),
     ]
@@ -158,7 +162,7 @@ def test_negative_targets_have_no_class() -> None:
     """Those that cross entropy ignores, in the task's own count and in that of the batches."""
     targets = torch.tensor([0, 2, -100, 1, -100, 2])
     task = TensorTask(lambda: nn.Linear(2, 3), torch.randn(6, 2), targets, [[0, 1, 2], [2, 4], [3, 5]])
-    assert [task.label_counts(client).tolist() for client in range(3)] == [[1, 0, 1], [0, 0, 0], [0, 1, 1]]
+    assert [task.label_counts(client).tolist() for client in range(3)] == [[1, 0, 1], [0, 0, 0], [0, 1, 1]]  # type: ignore[union-attr]
     none = TensorTask(lambda: nn.Linear(2, 3), torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64), [[]])
-    assert none.label_counts(0).tolist() == []
+    assert none.label_counts(0).tolist() == []  # type: ignore[union-attr]
     assert Simulation("feddisco", task).run(1).round == 1

@@ -21,7 +21,7 @@ from undrift.engine.worker.job import Job
 from undrift.engine.worker.worker import Worker
 
 SIZES = (7, 40, 23, 12, 10, 33, 5)
-SETTINGS = {"lr": 0.1, "batch_size": 10, "epochs": 2, "weight_decay": 1e-3, "clip": 1.0}
+SETTINGS: dict[str, Any] = {"lr": 0.1, "batch_size": 10, "epochs": 2, "weight_decay": 1e-3, "clip": 1.0}
 
 
 def network() -> nn.Module:
@@ -106,7 +106,7 @@ def test_grouping_and_order_are_irrelevant_to_the_bit(make_model: Any, width: An
                 total = part.total
             else:
                 total.merge(part.total)
-        sums.append(total.sums["delta"].value())
+        sums.append(total.sums["delta"].value())  # type: ignore[union-attr]
     for other in sums[1:]:
         assert torch.equal(sums[0], other)
 
@@ -126,7 +126,7 @@ def test_losses_of_examples() -> None:
         torch.testing.assert_close(each(outputs, targets).mean(), criterion(outputs, targets))
     assert example_losses(nn.CrossEntropyLoss()) is None
     with pytest.raises(ValueError, match="one class per example"):
-        example_losses(cross_entropy)(outputs, outputs)
+        example_losses(cross_entropy)(outputs, outputs)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,8 @@ class Recurrent(nn.Module):
         self.body, self.head = nn.LSTM(5, 4, batch_first=True), nn.Linear(4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.body(x.unsqueeze(1))[0][:, -1])
+        out: Tensor = self.head(self.body(x.unsqueeze(1))[0][:, -1])
+        return out
 
 
 def test_a_layer_that_cannot_be_vectorised_says_how_to_do_without() -> None:

@@ -10,7 +10,7 @@ from torch import nn
 from undrift.core.model.flat_model import SINGLE, Layout, bind, double, unit
 
 
-def net() -> nn.Module:
+def net() -> Any:
     return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(32, 3))
 
 
@@ -109,14 +109,14 @@ def test_parameters_of_several_dtypes_have_one_master() -> None:
 
 def test_channels_last_weights_keep_their_strides_and_the_vector_its_order() -> None:
     plain = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(32, 3))
-    module = copy.deepcopy(plain).to(memory_format=torch.channels_last)
+    module = copy.deepcopy(plain).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     first, second, inputs = bind(plain), bind(module), torch.randn(5, 3, 6, 6)
     assert torch.equal(first.w, second.w) and module[0].weight.stride() == (27, 1, 9, 3)
     for bound in (first, second):
         bound.load(bound.w * 0.5, bound.buffers, bound.counts)
     gradients = [each.gradient(each.module(inputs).square().sum()) for each in (first, second)]
     torch.testing.assert_close(*gradients)
-    assert module[0].weight.stride() == (27, 1, 9, 3) and torch.equal(module[0].weight, plain[0].weight)
+    assert module[0].weight.stride() == (27, 1, 9, 3) and torch.equal(module[0].weight, plain[0].weight)  # type: ignore[arg-type]
     second.check()
 
 
@@ -149,7 +149,7 @@ def test_an_unused_parameter_has_no_gradient() -> None:
             self.used, self.idle = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))
 
     bound = bind(Half())
-    assert bound.gradient(bound.module.used.sum()).tolist() == [1, 1, 0, 0, 0]
+    assert bound.gradient(bound.module.used.sum()).tolist() == [1, 1, 0, 0, 0]  # type: ignore[operator]
 
 
 def test_double_precision_is_on_the_host_where_a_device_has_none() -> None:

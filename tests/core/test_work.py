@@ -27,7 +27,7 @@ def counts(local: Local, round: int = 0, seed: int = 0) -> list[int]:
 
 @pytest.mark.quick
 def test_steps_by_hand() -> None:
-    size = {"batch_size": 10}
+    size: dict[str, Any] = {"batch_size": 10}
     assert counts(Local(epochs=2, **size)) == [8, 2, 2, 16]
     assert counts(Local(epochs=1.5, **size)) == [6, 2, 2, 12]
     assert counts(Local(epochs=0.1, **size)) == [1, 1, 1, 1]  # 0.4, 0.1, 0.1 and 0.8 of a step, one at least
@@ -97,7 +97,7 @@ def test_lists_must_name_every_client() -> None:
 
 
 def test_arrays_and_lists_become_tuples_and_whole_numbers_integers() -> None:
-    local = Local(epochs=torch.tensor([1.0, 2.5]), steps=[2.0, 3])
+    local = Local(epochs=torch.tensor([1.0, 2.5]), steps=[2.0, 3])  # type: ignore[arg-type]
     assert local == Local(epochs=(1, 2.5), steps=(2, 3)) and hash(local) == hash(Local(epochs=[1, 2.5], steps=[2, 3]))
     assert normalize_amount("epochs", " uniform: 1 - 5 ") == "uniform(1, 5)" and isinstance(
         Local(epochs=2.0).epochs, int
@@ -142,14 +142,14 @@ def test_a_client_without_a_step_is_dropped_with_the_reason() -> None:
 def test_the_gate_computes_the_steps_itself() -> None:
     local = Local(batch_size=10, steps="uniform:1-9")
     simulation = Simulation(make("fedavg"), TASK, local, seed=4)
-    broadcast = server.send(simulation.algorithm, simulation.start(), simulation.job.setting)
-    gate = Gate(simulation.algorithm, local, broadcast, range(4), seed=4)
+    broadcast = server.send(simulation.job.algorithm, simulation.start(), simulation.job.setting)
+    gate = Gate(simulation.job.algorithm, local, broadcast, range(4), seed=4)
     upload = simulation.worker.visit(1, broadcast, None, gate)
     assert upload is not None and upload.steps == local.step_count(10, 1, 0, 4)
     refused = gate.admit(replace(upload, steps=upload.steps + 1), gate.total())
     assert refused is not None and refused.reason is Reason.COUNT
     assert refused.detail == f"steps {upload.steps + 1}, expected {upload.steps}"
-    none = Gate(simulation.algorithm, Local(steps=[1, 0, 1, 1]), broadcast, range(4))
+    none = Gate(simulation.job.algorithm, Local(steps=[1, 0, 1, 1]), broadcast, range(4))
     refused = none.admit(upload, none.total())
     assert refused is not None and refused.reason is Reason.IDLE
     assert gate.admit(upload, gate.total()) is None

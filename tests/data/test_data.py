@@ -122,9 +122,9 @@ def test_femnist_is_split_by_writer(tmp_path: Path) -> None:
     put(
         tmp_path / "data/femnist/train.parquet",
         image=coded(images),
-        writer_id=writers,
+        writer_id=writers,  # type: ignore[arg-type]
         hsf_id=[0] * 61,
-        character=np.arange(61),
+        character=np.arange(61),  # type: ignore[arg-type]
     )
     data = load("femnist")
     names = sorted(counts)

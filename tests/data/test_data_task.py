@@ -132,10 +132,10 @@ def test_holdout_is_disjoint_and_fixed() -> None:
     for client, own in enumerate(CLIENTS):
         train, held = task.training(client), task.own(client)
         assert sorted([*train.tolist(), *held.tolist()]) == sorted(own.tolist())
-        assert len(train) == task.examples(client) == int(task.label_counts(client).sum())
+        assert len(train) == task.examples(client) == int(task.label_counts(client).sum())  # type: ignore[union-attr]
         assert torch.equal(held, again.own(client))
         seen = torch.cat([y for _, y in epoch(task, client)])
-        assert torch.equal(torch.bincount(seen, minlength=CLASSES), task.label_counts(client))
+        assert torch.equal(torch.bincount(seen, minlength=CLASSES), task.label_counts(client))  # type: ignore[arg-type]
     assert not torch.equal(task.own(0), other.own(0))
     assert task.own_split is task.dataset.train
     lonely = toy(clients=[np.array([7]), np.array([], np.int64)], holdout=0.9)
@@ -164,8 +164,8 @@ def test_an_empty_client_does_not_change_the_tests_of_others() -> None:
 
 
 def test_histogram() -> None:
-    assert toy().label_counts(2).tolist() == [0, 1, 1, 1]
-    assert sum(toy().label_counts(c) for c in range(3)).tolist() == [10] * 4
+    assert toy().label_counts(2).tolist() == [0, 1, 1, 1]  # type: ignore[union-attr]
+    assert sum(toy().label_counts(c) for c in range(3)).tolist() == [10] * 4  # type: ignore[misc, attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_numbers_and_labels_as_targets() -> None:
     """Loss and metrics follow the targets: numbers, several labels, classes."""
     draw = torch.Generator().manual_seed(0)
     numbers, labels = torch.randn(30, generator=draw), (torch.rand(30, 4, generator=draw) > 0.5).float()
-    regression = DataTask(table(numbers), [range(10), range(10, 30)], partial(nn.Linear, 3, 1), holdout=0.2)
+    regression = DataTask(table(numbers), [range(10), range(10, 30)], partial(nn.Linear, 3, 1), holdout=0.2)  # type: ignore[list-item]
     model = regression.model()
     outputs = model(regression.dataset.test.inputs).detach().squeeze(1)
     found = regression.evaluate(model)
@@ -325,7 +325,7 @@ def test_numbers_and_labels_as_targets() -> None:
     held = regression.own(0)
     assert regression.evaluate_client(model, 0)["mae"] == pytest.approx(float((outputs - numbers)[held].abs().mean()))
     assert regression.label_counts(0) is None
-    multi = DataTask(table(labels), [range(30)], partial(nn.Linear, 3, 4), metrics={"mae": mae})
+    multi = DataTask(table(labels), [range(30)], partial(nn.Linear, 3, 4), metrics={"mae": mae})  # type: ignore[list-item]
     assert list(multi.evaluate(multi.model())) == ["test_loss", "label_accuracy", "exact_match", "mae"]
     assert len(multi.own(0)) == 0 and multi.evaluate_client(multi.model(), 0) == {}, "no labels to draw a test by"
     with Simulation(make("scaffold"), multi, Local(lr=0.1)) as simulation:
@@ -336,9 +336,12 @@ def test_numbers_and_labels_as_targets() -> None:
 def test_a_loss_of_ones_own_on_classes() -> None:
     classes = torch.arange(30) % 3
     own = DataTask(
-        table(classes, 3), [range(30)], partial(nn.Linear, 3, 3), criterion=nn.CrossEntropyLoss(label_smoothing=0.5)
+        table(classes, 3),
+        [range(30)],  # type: ignore[list-item]
+        partial(nn.Linear, 3, 3),
+        criterion=nn.CrossEntropyLoss(label_smoothing=0.5),
     )
-    plain = DataTask(table(classes, 3), [range(30)], partial(nn.Linear, 3, 3))
+    plain = DataTask(table(classes, 3), [range(30)], partial(nn.Linear, 3, 3))  # type: ignore[list-item]
     model = plain.model()
     assert plain.classifies and not own.classifies
     assert own.evaluate(model)["accuracy"] == plain.test(model).accuracy == plain.evaluate(model)["accuracy"]

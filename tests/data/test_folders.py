@@ -53,7 +53,7 @@ def test_domains_are_owners(office: Path) -> None:
         grey = split.inputs.float().mean((1, 2, 3))
         assert torch.allclose(grey, 3.0 * split.targets, atol=1.5)
     again = load("office-home", office, keep=False)
-    assert torch.equal(again.test.inputs, data.test.inputs) and torch.equal(again.test.owners, data.test.owners)
+    assert torch.equal(again.test.inputs, data.test.inputs) and torch.equal(again.test.owners, data.test.owners)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("scheme", "clients"), [("natural", 4), ("natural,split=3", 12), ("natural,samples=0.1", 4)])
@@ -107,13 +107,14 @@ def test_one_domain_is_left_out(over: str, office: Path, tmp_path: Path, monkeyp
     values = {"data": "office-home", "partition": f"{over}natural,samples=0.1,test=2", "cohort": 1.0}
     setup = prepare(Config.build({**values, "method": "fedlaw", "proxy": 130}))
     assert (setup.config.clients, setup.config.cohort) == (3, 3)
-    train, test = setup.task.dataset.train, setup.task.dataset.test
-    assert train.owners is not None and test.owners is not None and setup.task.reserved is not None
-    used = np.concatenate([*setup.partition.clients, setup.task.reserved])
+    train, test = setup.data_task.dataset.train, setup.data_task.dataset.test
+    assert setup.partition is not None and setup.data_task.reserved is not None
+    assert train.owners is not None and test.owners is not None
+    used = np.concatenate([*setup.partition.clients, setup.data_task.reserved])
     assert set(train.owners[used].tolist()) == {0, 1, 3}
     assert set(test.owners.tolist()) == {2} and len(test) == 65 * DOMAINS["Product"]
     assert torch.equal(torch.bincount(test.targets), torch.full((65,), DOMAINS["Product"]))
-    assert all(len(setup.task.own(client)) for client in range(3))  # drawn from the test set
+    assert all(len(setup.data_task.own(client)) for client in range(3))  # drawn from the test set
 
 
 def test_the_domain_left_out_must_be_one() -> None:

@@ -132,13 +132,16 @@ def test_a_fifth_of_the_roles_is_the_same_for_the_same_seed(tmp_path: Path, monk
     values = {"data": "leaf-shakespeare", "partition": "natural,users=0.2", "cohort": 0.4, "rounds": 1}
     config = Config.build({**values, "local": {"batch_size": 100}, "output": {"lens_every": 0}})
     first, again, other = (prepare(config.model_copy(update={"seed": seed})) for seed in (0, 0, 1))
+    assert first.partition is not None and again.partition is not None and other.partition is not None
     assert len(first.partition.clients) == 5 and (first.config.cohort, first.config.model) == (2, "lstm")
     assert first.partition.sha256 == again.partition.sha256 != other.partition.sha256
-    train, test = first.task.dataset.train.owners, first.task.dataset.test.owners
+    train, test = first.data_task.dataset.train.owners, first.data_task.dataset.test.owners
     assert train is not None and test is not None
     drawn = {int(train[own[0]]) for own in first.partition.clients}
     assert set(test.tolist()) == drawn  # their tests only
-    assert len(test) == sum(3 + owner for owner in drawn) == sum(len(first.task.own(client)) for client in range(5))
+    assert (
+        len(test) == sum(3 + owner for owner in drawn) == sum(len(first.data_task.own(client)) for client in range(5))
+    )  # type: ignore[misc]
     outcome = start(config, tmp_path / "run", setup=first)
     assert outcome.summary["data"] == "Shakespeare (LEAF)" and 0 <= outcome.summary["accuracy"] <= 1
 
@@ -186,9 +189,9 @@ def test_users_without_tests_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
     for seed in range(8):
         config = Config.build({"data": "leaf-shakespeare", "partition": "natural,users=0.5", "seed": seed})
         try:
-            found.add(len(prepare(config).task.dataset.test))
+            found.add(len(prepare(config).data_task.dataset.test))
         except ConfigError as error:
-            found.add(str(error))
+            found.add(str(error))  # type: ignore[arg-type]
     assert found == {3, "natural(users=0.5): the users that were drawn have no test examples; draw more of them"}
     write_leaf(tmp_path / "leaf-shakespeare/test/a.json", {"others": speech(3, 5)})  # LEAF's split by user
-    assert len(prepare(config).task.dataset.test) == 5
+    assert len(prepare(config).data_task.dataset.test) == 5

@@ -45,7 +45,7 @@ def test_lists_arrays_tensors_and_mappings() -> None:
         [np.array([0, 4, 2]), (1, 3)],
         [torch.tensor([0, 2, 4]), np.array([1, 3], "u1")],
     ):
-        assert [own.tolist() for own in partition(lists, LABELS).clients] == wanted
+        assert [own.tolist() for own in partition(lists, LABELS).clients] == wanted  # type: ignore[arg-type]
     dealt = partition({"b": [0, 2, 4], "a": [1, 3]}, LABELS)
     assert [own.tolist() for own in dealt.clients] == wanted  # in the order of the mapping
     assert dealt.describe()["dropped"] == 55 and dealt.histogram.tolist() == [[1, 1, 1], [1, 1, 0]]

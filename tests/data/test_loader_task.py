@@ -154,10 +154,10 @@ def test_other_refusals() -> None:
 
 def test_one_data_set_or_one_model_is_refused_with_advice() -> None:
     with pytest.raises(TypeError, match=r"clients: TensorDataset is one data set, .*Subset\(data, own\) for own in"):
-        LoaderTask(net, WHOLE)
+        LoaderTask(net, WHOLE)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"LoaderTask: make builds .* the model's class or a function"):
         LoaderTask(net(), SETS)
-    assert LoaderTask(net, ClientSets()).population == len(SETS)
+    assert LoaderTask(net, ClientSets()).population == len(SETS)  # type: ignore[arg-type]
 
 
 class ClientSets(Dataset[Any]):
@@ -230,7 +230,8 @@ def test_lightning_style(mapping: bool) -> None:
 
 def test_own_loss_and_predictions() -> None:
     def loss(model: nn.Module, batch: Any) -> Tensor:
-        return (model(batch[0]) - batch[1]).square().mean()
+        out: Tensor = (model(batch[0]) - batch[1]).square().mean()
+        return out
 
     def predict(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
         return 2 * model(batch[0]), 2 * batch[1]
@@ -250,7 +251,8 @@ class Two(nn.Module):
         self.head = nn.Linear(3, 1)
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        return self.head(a) + b
+        out: Tensor = self.head(a) + b
+        return out
 
 
 def test_several_inputs_that_the_model_does_not_take_are_answered_with_advice() -> None:
@@ -261,7 +263,8 @@ def test_several_inputs_that_the_model_does_not_take_are_answered_with_advice() 
     named = [{"image": INPUTS[i], "mask": TARGETS[i]} for i in range(8)]
 
     def loss(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-        return model(batch["image"]).square().mean()
+        out: Tensor = model(batch["image"]).square().mean()
+        return out
 
     own = LoaderTask(net, [named], loss=loss, test=named, metrics=["mae"])
     with pytest.raises(TypeError, match=r"names image, mask.*give predict= .* that returns outputs and targets"):
@@ -285,7 +288,7 @@ def test_outputs_in_a_dict(named: bool) -> None:
     inputs = torch.linspace(-1, 1, 10).view(10, 1)
     rows = [{"x": x, "labels": i % 2} if named else (x, i % 2) for i, x in enumerate(inputs)]
     task = LoaderTask(Answers, [rows], test=rows, metrics=["accuracy"])
-    model = task.model()
+    model: Any = task.model()
     right = float((model.layer(inputs).argmax(1) == torch.arange(10) % 2).double().mean())
     assert task.evaluate(model)["accuracy"] == pytest.approx(right)
     assert torch.isfinite(task.loss(model, epoch(task, 0)[0]))

@@ -2,6 +2,7 @@
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -173,7 +174,7 @@ def test_labels_and_owners_have_one_type_in_both_splits(tmp_path: Path) -> None:
 
 def test_a_few_whole_floats_in_the_test_split_are_classes_too(tmp_path: Path) -> None:
     labels, mixed = (np.arange(100) % 6).astype(float), np.array([0.0, 0.5] * 5)
-    inputs = {"x_train": STREAM.random((100, 2)), "x_test": STREAM.random((10, 2))}
+    inputs: dict[str, Any] = {"x_train": STREAM.random((100, 2)), "x_test": STREAM.random((10, 2))}
     np.savez(tmp_path / "s.npz", **inputs, y_train=labels, y_test=labels[:10])
     assert load(str(tmp_path / "s.npz")).classes == 6
     np.savez(tmp_path / "m.npz", **inputs, y_train=labels.astype(int), y_test=mixed)
@@ -184,7 +185,7 @@ def test_an_index_of_rows_is_no_input(tmp_path: Path) -> None:
     lines = [f"{n},{n % 7}.5,{'ab'[n % 2]},{n // 20}" for n in range(40)]
     path = table(tmp_path, "\n".join([",a,site,label", *lines]) + "\n")
     for settings in ({"categories": "none"}, {"owner": "site"}):
-        found = load(path, **settings)
+        found = load(path, **settings)  # type: ignore[arg-type]
         assert found.train.inputs.shape[1] == 1 and "an index" in found.title
     pd = pytest.importorskip("pandas")
     pd.DataFrame({"a": np.arange(40) % 7 / 2, "label": np.arange(40) // 20}).sample(frac=1).to_parquet(
@@ -194,10 +195,10 @@ def test_an_index_of_rows_is_no_input(tmp_path: Path) -> None:
 
 
 def test_owners_of_an_archive_are_no_input_and_other_arrays_are_refused(tmp_path: Path) -> None:
-    arrays = {"inputs": STREAM.random((40, 3)), "targets": np.arange(40) % 2}
+    arrays: dict[str, Any] = {"inputs": STREAM.random((40, 3)), "targets": np.arange(40) % 2}
     np.savez(tmp_path / "o.npz", **arrays, owners=np.arange(40) // 10)
     for settings in ({}, {"owner": "owners"}):
-        assert load(str(tmp_path / "o.npz"), **settings).train.inputs.shape[1] == 3
+        assert load(str(tmp_path / "o.npz"), **settings).train.inputs.shape[1] == 3  # type: ignore[arg-type]
     np.savez(tmp_path / "v.npz", **arrays, x_val=STREAM.random((4, 3)))
     with pytest.raises(DataError, match=r"and perhaps owners.*found inputs, targets, x_val"):
         load(str(tmp_path / "v.npz"))

@@ -133,11 +133,11 @@ def test_a_missing_target_is_never_filled() -> None:
 @pytest.mark.parametrize(("name", "value"), [("categories", "onehot"), ("missing", "median_"), ("scale", "robust")])
 def test_other_values_are_refused(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"insurance.csv: {name} must be .*, got '{value}'"):
-        load(write(), target="charges", **{name: value})
+        load(write(), target="charges", **{name: value})  # type: ignore[arg-type]
 
 
 def test_what_runs_of_earlier_versions_read_keeps_its_bits() -> None:
-    data = load(write(), target="charges", **BEFORE)
+    data = load(write(), target="charges", **BEFORE)  # type: ignore[arg-type]
     rows = np.column_stack([np.array(column(name), float) for name in ("age", "bmi")])
     train = load("insurance.csv", target="charges", scale="none", categories="none").train
     raw = np.stack([rows[np.argmin(np.abs(rows - own).sum(1))] for own in train.inputs.double().numpy()])

@@ -41,7 +41,7 @@ def test_warps_grow_without_the_affine_part() -> None:
     away = []
     for amount, sigma, _ in KINDS["elastic"].levels:
         draws = [np.random.default_rng(i) for i in range(len(x))]
-        away.append(np.abs(elastic(x, draws, amount, sigma, 0) - x).mean())
+        away.append(np.abs(elastic(x, draws, amount, sigma, 0) - x).mean())  # type: ignore[arg-type]
     assert away[0] == 0 and away == sorted(away) and away[4] > away[1] > 0
 
 

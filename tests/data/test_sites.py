@@ -67,7 +67,8 @@ def test_sites_are_prepared_as_one_table(missing: str, target: str) -> None:
     whole = load("all", target=target, inputs="age;bmi;sex", missing=missing)
     assert made == whole.preprocess
     parts = [
-        load(name, prepared="preprocess.json", **({"missing": "drop"} if missing == "drop" else {})) for name in sites
+        load(name, prepared="preprocess.json", **({"missing": "drop"} if missing == "drop" else {}))  # type: ignore[arg-type]
+        for name in sites
     ]
     for split in ("train", "test"):
         for part in ("inputs", "targets"):

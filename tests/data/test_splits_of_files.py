@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def table(path: Path, count: int = 20) -> Path:
     return path
 
 
-def sizes(path: Path, **settings: str) -> tuple[int, int]:
+def sizes(path: Path, **settings: Any) -> tuple[int, int]:
     data = load(str(path), **settings)
     return len(data.train), len(data.test)
 

@@ -20,7 +20,7 @@ need("transformers", "datasets", "peft")
 pytestmark = pytest.mark.xdist_group("trainers")
 
 Factory = Callable[[Any], Any]
-LORA = {"r": 4, "target_modules": ["q_proj", "v_proj"]}
+LORA: dict[str, Any] = {"r": 4, "target_modules": ["q_proj", "v_proj"]}
 ARGS = {"learning_rate": 0.01, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no", "report_to": []}
 
 
@@ -90,7 +90,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_one_client_and_one_round_are_the_trainer_alone(case: str, tmp_path: Path) -> None:
     kind, settings = CASES[case]
-    make = kind(tmp_path, train_sampling_strategy="sequential", **settings)
+    make = kind(tmp_path, train_sampling_strategy="sequential", **settings)  # type: ignore[arg-type]
     data = (instructions if kind is instructed else tokenised)(14).remove_columns("who")
     task = TrainerTask(make, [data])
     simulation = Simulation(task.method("fedavg"), task, task.local(), failures="raise")
@@ -211,8 +211,8 @@ def test_parts_have_the_gradient_of_their_sum() -> None:
 
     total = accumulate(share, batch.parts, weights)
     expected = sum(share(part) for part in batch.parts)
-    assert len(batch.parts) == 2 and len(batch.examples) == 3 and torch.allclose(total, expected)
+    assert len(batch.parts) == 2 and len(batch.examples) == 3 and torch.allclose(total, expected)  # type: ignore[arg-type]
     found = torch.autograd.grad(3 * total, weights, allow_unused=True)
-    assert torch.allclose(found[0], torch.autograd.grad(3 * expected, weights[0])[0]) and found[1] is None
+    assert torch.allclose(found[0], torch.autograd.grad(3 * expected, weights[0])[0]) and found[1] is None  # type: ignore[arg-type]
     with torch.no_grad():
         assert torch.allclose(accumulate(share, batch.parts, weights), expected)

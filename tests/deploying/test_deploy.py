@@ -80,7 +80,7 @@ def test_the_folder_is_that_of_a_run_with_the_bits_of_the_simulation(whole: Any)
     assert [row["round"] for row in rounds_by(whole)] == [1, 2, 3, 4] and "accuracy" in rounds_by(whole)[0]
     assert not verify(whole.folder).problems
     run = load_run(whole.folder)
-    assert run.summary["method"] == "scaffold" and torch.equal(
+    assert run.summary["method"] == "scaffold" and torch.equal(  # type: ignore[index]
         run.weights()[next(iter(model))], model[next(iter(model))]
     )
     assert not (whole.folder / "clients").exists(), "clients' states are on the nodes"
@@ -175,7 +175,7 @@ def test_the_first_weights_are_kept_even_if_the_model_is_drawn_anew(tmp_path: Pa
                 parameter.normal_(generator=torch.Generator().manual_seed(seed))
         return model
 
-    given = {"folder": tmp_path / "run", "rounds": 2, "population": 8, "poll": 0.01, "seed": 3}
+    given: dict[str, Any] = {"folder": tmp_path / "run", "rounds": 2, "population": 8, "poll": 0.01, "seed": 3}
     whole = deployment.deploy(
         grid("fedavg", tmp_path), "fedavg", drawn(0), LOCAL, **given | {"folder": tmp_path / "whole"}
     )
@@ -214,9 +214,9 @@ def test_the_status_shows_who_left_and_is_rewritten_while_nodes_are_awaited(
     monkeypatch.setattr(live_status, "EVERY", 0.0)
     on, path = grid("fedavg", tmp_path, nodes=2), tmp_path / live_status.STATUS
     watched, gone = Mailbox(on, live_status.LiveStatus(tmp_path, ROUNDS, 8, 20.0)), on.node_of(1)
-    assert len(watched.nodes()) == 2
+    assert len(watched.nodes()) == 2  # type: ignore[arg-type]
     on.kill(1)
-    assert len(watched.nodes()) == 1
+    assert len(watched.nodes()) == 1  # type: ignore[arg-type]
     nodes = json.loads(path.read_text())["nodes"]
     assert nodes[str(gone)]["connected"] is False and sum(node["connected"] for node in nodes.values()) == 1
     path.unlink()
@@ -283,7 +283,7 @@ def test_memory_does_not_grow_with_the_rounds(tmp_path: Path, monkeypatch: pytes
 
 def test_a_task_says_how_many_clients_it_has_and_how_it_is_tested(tmp_path: Path) -> None:
     task = clinic(make("fedavg"))
-    given = {"folder": tmp_path / "run", "rounds": 1, "poll": 0.01}
+    given: dict[str, Any] = {"folder": tmp_path / "run", "rounds": 1, "poll": 0.01}
     with pytest.raises(ValueError, match="the task has 8 clients, got population=9; leave it out"):
         deployment.deploy(grid("fedavg", tmp_path), "fedavg", task, LOCAL, **given, population=9)
     outcome = deployment.deploy(grid("fedavg", tmp_path), "fedavg", task, LOCAL, **given)

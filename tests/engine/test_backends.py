@@ -56,7 +56,7 @@ def test_a_client_that_fails_ends_the_run_if_asked_to() -> None:
         ClientError, match=r"client 3, step 0: the disk is gone \(2 of 7 clients failed; failures="
     ) as seen:
         Simulation(make("fedavg"), Failing(), LOCAL, failures="raise").run(1)
-    assert isinstance(seen.value.__cause__.__cause__, ValueError)  # where it happened is not lost
+    assert isinstance(seen.value.__cause__.__cause__, ValueError)  # type: ignore[union-attr]  # where it happened is not lost
 
 
 def test_a_round_in_which_every_client_fails_ends_the_run() -> None:
@@ -121,7 +121,7 @@ def test_options_that_cannot_work_are_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"depth=3: InProcess keeps .* on disk only; give it a folder, InProcess"):
             simulation(depth=3, backend=backend)
     with pytest.raises(TypeError, match=r"InProcess keeps .* on disk: give root= the path .*, got MemoryStore"):
-        InProcess(root=MemoryStore())
+        InProcess(root=MemoryStore())  # type: ignore[arg-type]
     backend = InProcess()
     simulation(backend=backend)
     with pytest.raises(RuntimeError, match="this InProcess already belongs to another Simulation; give each"):
@@ -133,8 +133,8 @@ def test_options_that_cannot_work_are_refused_by_name(tmp_path: Path) -> None:
 def test_a_backend_on_disk_deletes_what_it_made_and_nothing_else(tmp_path: Path) -> None:
     for root in (None, tmp_path):
         backend = DiskBackend(root)
-        simulation = Simulation(make("fedavg"), Clinic(), LOCAL, depth=2, backend=backend)
-        assert backend.worker is simulation.worker and backend.worker.store.depth == 2
+        simulation = Simulation(make("fedavg"), Clinic(), LOCAL, depth=2, backend=backend)  # type: ignore[arg-type]
+        assert backend.worker is simulation.worker and backend.worker.store.depth == 2  # type: ignore[attr-defined]
         folder = backend.states
         simulation.stop()
         simulation.stop()
@@ -143,7 +143,7 @@ def test_a_backend_on_disk_deletes_what_it_made_and_nothing_else(tmp_path: Path)
             _ = backend.job
     assert backend.worker is simulation.worker  # what lies in the folder can still be evaluated
     gone = DiskBackend()
-    with Simulation(make("fedavg"), Clinic(), LOCAL, backend=gone):
+    with Simulation(make("fedavg"), Clinic(), LOCAL, backend=gone):  # type: ignore[arg-type]
         pass
     with pytest.raises(
         RuntimeError, match="the clients' states were deleted with the backend; give root= to keep them"

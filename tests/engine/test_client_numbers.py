@@ -32,7 +32,7 @@ def test_numbers_of_every_kind_are_taken(given: Any) -> None:
     assert simulation.scores(state, given, score) == {0: 0.0, 3: 3.0}
     assert {type(client) for client in simulation.scores(state, given, score)} == {int}
     assert simulation.scores(state, [3, 3], score) == {3: 3.0}
-    simulation.personal(state, np.int64(3))
+    simulation.personal(state, np.int64(3))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_whole_numbers(wrong: Any) -> None:
         Simulation("fedavg", blobs()).run(wrong)
     with pytest.raises(ValueError, match="x must be 1 or more, got 0"):
         whole_number("x", 0, 1)
-    seeded = Simulation("fedavg", blobs(), seed=np.int64(3))
+    seeded = Simulation("fedavg", blobs(), seed=np.int64(3))  # type: ignore[arg-type]
     assert type(seeded.job.seed) is int and type(whole_number("x", torch.tensor(3))) is int
 
 

@@ -56,7 +56,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
             patch.syspath_prepend(FOLDER / name)
             names = ("task", "client_app", "server_app")
             modules = tuple(importlib.import_module(f"fashion.{part}") for part in names)
-        assert all(Path(module.__file__).is_relative_to(FOLDER / name) for module in modules)
+        assert all(Path(module.__file__).is_relative_to(FOLDER / name) for module in modules)  # type: ignore[arg-type]
         return modules
 
     yield load
@@ -81,7 +81,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(name: str, modules: tuple[ModuleType, ...], root: Path, **settings: Any) -> list[ArrayRecord]:
     """The global model before and after each of two rounds."""
     _, client, server = modules
-    grid, seen = StandInGrid(client.app, NODES, root), []
+    grid, seen = StandInGrid(client.app, NODES, root), list[ArrayRecord]()
     config = tomllib.loads((FOLDER / name / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     config |= {"num-rounds": 2, "num-nodes": NODES, **settings}
     evaluate = server.evaluate
@@ -89,7 +89,8 @@ def run(name: str, modules: tuple[ModuleType, ...], root: Path, **settings: Any)
     def watch(server_round: int, arrays: ArrayRecord) -> MetricRecord:
         assert server_round == len(seen)
         seen.append(arrays)
-        return evaluate(server_round, arrays)
+        out: MetricRecord = evaluate(server_round, arrays)
+        return out
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(receive, "sleep", lambda seconds: None)

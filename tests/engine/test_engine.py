@@ -15,6 +15,7 @@ from undrift.core.model.random import bernoulli_size, cohort, generator
 from undrift.core.records.rejection import Reason
 from undrift.engine.stores.store import StoreError
 from undrift.testing import Clinic, fingerprint
+from undrift.testing.rounds import states_of
 
 
 def test_generators_depend_on_everything_that_is_named() -> None:
@@ -80,7 +81,7 @@ def test_a_round_without_uploads_is_abandoned() -> None:
 def test_a_missing_client_state_is_named() -> None:
     simulation = Simulation(make("scaffold"), Clinic(), Local(batch_size=4))
     state = simulation.run(1)
-    simulation.worker.store.states.clear()
+    states_of(simulation).clear()
     with pytest.raises(
         ClientError, match="no state of client 0 after round 1; resume with the clients' states"
     ) as seen:
@@ -91,7 +92,7 @@ def test_a_missing_client_state_is_named() -> None:
 def test_only_the_last_two_states_of_a_client_are_held() -> None:
     simulation = Simulation(make("feddyn"), Clinic(), Local(batch_size=4))
     simulation.run(6)
-    assert all(len(held) <= 2 for held in simulation.worker.store.states.values())
+    assert all(len(held) <= 2 for held in states_of(simulation).values())
 
 
 def test_records_tell_who_took_part() -> None:

@@ -59,8 +59,8 @@ def test_a_score_that_fails_names_the_client() -> None:
     with pytest.raises(
         ClientError, match=r"client 3: the score of its personal model after round 2 failed: KeyError: 'f1'; check the"
     ):
-        simulation.scores(state, [3], lambda task, model, client: {}["f1"])
-    assert simulation.scores(state, [3], lambda task, model, client: torch.tensor(0.5)) == {3: 0.5}
+        simulation.scores(state, [3], lambda task, model, client: dict[str, float]()["f1"])
+    assert simulation.scores(state, [3], lambda task, model, client: torch.tensor(0.5)) == {3: 0.5}  # type: ignore[arg-type, return-value]
 
 
 def test_a_round_without_clients_has_no_loss() -> None:

@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from math import gcd
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -76,28 +76,28 @@ def test_a_schedule_without_a_barrier_gives_the_same_bits(method: str, flower: F
 @pytest.mark.quick
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedlaw", "krum", "fedbn"])
 @pytest.mark.parametrize("sampling", [{"cohort": 5}, {"probability": 0.5}])
-def test_every_option_of_a_simulation_works(name: str, sampling: dict[str, float], flower: Flower) -> None:
+def test_every_option_of_a_simulation_works(name: str, sampling: dict[str, Any], flower: Flower) -> None:
     """Also a rule that judges on the server's data: the server step is the simulation's own."""
     algorithm = make(name)
     expected = Simulation(algorithm, clinic(algorithm), LOCAL, seed=3, **sampling)
-    given = {**sampling, "seed": 3, "bound": 100.0, "backend": FlowerBackend(3)}
+    given: dict[str, Any] = {**sampling, "seed": 3, "bound": 100.0, "backend": FlowerBackend(3)}
     with Simulation(algorithm, clinic(algorithm), LOCAL, **given) as simulation:
         state = simulation.run(2)
         assert fingerprint(simulation.run(1, state)) == fingerprint(expected.run(3))
         simulation.personal(state, 4)
-        states = simulation.backend.states
+        states = cast(FlowerBackend, simulation.backend).states
     assert not ours() and not flower.root.exists() and not states.exists()
 
 
 def test_buffers_of_every_dtype_and_bfloat16_weights(flower: Flower) -> None:
-    given = {"local": replace(LOCAL, precision="bf16"), "cohort": 4, "seed": 1}
+    given: dict[str, Any] = {"local": replace(LOCAL, precision="bf16"), "cohort": 4, "seed": 1}
     with Simulation("scaffold", Texts(), **given, backend=FlowerBackend(2)) as simulation:
         assert fingerprint(simulation.run(2)) == fingerprint(Simulation("scaffold", Texts(), **given).run(2))
 
 
 def test_unequal_work_and_a_selection_by_losses(flower: Flower) -> None:
     algorithm = parse("scaffold + power-of-choice(6, batches=2)")
-    lists = {"epochs": [1, 2, 0.5, 1, 3, 1, 2, 1], "deadline": 2.0, "speed": "uniform:0.2-2.0"}
+    lists: dict[str, Any] = {"epochs": [1, 2, 0.5, 1, 3, 1, 2, 1], "deadline": 2.0, "speed": "uniform:0.2-2.0"}
     for local in (Local(lr=0.05, batch_size=4, **lists), Local(lr=0.05, batch_size=4, steps=gcd, drop_last=True)):
         expected, reference = list(Simulation(algorithm, Clinic(), local, cohort=4, seed=3).rounds(3))[-1]
         with Simulation(algorithm, Clinic(), local, cohort=4, seed=3, backend=FlowerBackend(3)) as simulation:
@@ -187,7 +187,7 @@ def test_options_that_cannot_work_are_refused_by_name(monkeypatch: pytest.Monkey
     with pytest.raises(ValueError, match="FlowerBackend: deadline must be a positive number of seconds, got 0"):
         FlowerBackend(deadline=0)
     with pytest.raises(TypeError, match=r"FlowerBackend keeps .* on disk: give root= the path .*, got MemoryStore"):
-        FlowerBackend(root=MemoryStore())
+        FlowerBackend(root=MemoryStore())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"FlowerBackend: seed must fit into 64 bits .*, got 18446744073709551616"):
         Simulation(make("fedavg"), Clinic(), seed=2**64, backend=FlowerBackend())
     with pytest.raises(ValueError, match=r"FlowerBackend: gpus must be a worker's share of one GPU"):

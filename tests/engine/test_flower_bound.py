@@ -11,7 +11,7 @@ import torch
 from flwr.app import ArrayRecord, Message
 
 from support.deploy_runs import deployed, grid, rounds_by
-from support.flower import ALL, grid_of, rounds_of, start, strategy_of
+from support.flower import ALL, grid_of, rounds_of, start, state_of, strategy_of
 from support.flower import own_clock as own_clock
 from undrift.core.records.rejection import Reason
 from undrift.core.records.types import ServerState
@@ -30,7 +30,7 @@ def enlarged(factor: float) -> Any:
     """A fault: the displacement of one client is multiplied."""
 
     def fault(message: Message, reply: Message) -> Message:
-        arrays = reply.content["arrays"]
+        arrays = reply.content.array_records["arrays"]
         assert isinstance(arrays, ArrayRecord)
         grown = decode(ArrayRecord({"delta": arrays["delta"]}))["delta"] * factor
         arrays["delta"] = encode({"delta": grown})["delta"]
@@ -55,7 +55,7 @@ def test_an_enlarged_upload_is_rejected(factor: float, tmp_path: Path) -> None:
 def test_honest_clients_pass_and_their_bits_are_those_without_a_bound(tmp_path: Path) -> None:
     strategy = strategy_of("scaffold", adaptive=AdaptiveBound())
     start(strategy, grid_of("scaffold", 3, tmp_path), 4)
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL, ALL))
     first, second = strategy.records[:2]
     assert first.typical_norm is not None and second.bound == 5.0 * first.typical_norm
 

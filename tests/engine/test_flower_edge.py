@@ -12,7 +12,7 @@ pytest.importorskip("flwr")
 
 from flwr.app import Context
 
-from support.flower import Clock, reference, rounds_of, start, strategy_of
+from support.flower import Clock, reference, rounds_of, start, state_of, strategy_of
 from support.flower import own_clock as own_clock
 from support.flower_grid import StandInGrid
 from support.http_grid import http_grid
@@ -106,7 +106,7 @@ def test_every_tree_has_the_bits_of_one_process(name: str, clock: Clock, tmp_pat
             restart_once(grid, chance.randrange(grid.partitions))
         strategy = strategy_of(name, cohort=5, rejoin=1.0)
         start(strategy, tree.top, 2)
-        assert fingerprint(strategy.state) == expected, (name, depth)
+        assert fingerprint(state_of(strategy)) == expected, (name, depth)
         restarts = [times for grid in tree.grids for times in grid.starts.values()]
         assert max(restarts) == (2 if depth > 1 else 1)
 
@@ -129,7 +129,7 @@ def test_a_node_that_is_lost_is_absent_and_the_others_are_summed(clock: Clock, t
     tree.grids[0].dropped = {1}  # client 4
     strategy = strategy_of("scaffold", nodes=2, quorum=0.0)
     start(strategy, tree.top, 2)
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", clients, clients))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", clients, clients))
     absent = dict(strategy.records[0].absent)
     assert set(absent) == {1, 2, 4} and absent[4] == "left out of its node's reply"
     events = [json.loads(line) for line in path.read_text().splitlines()]
@@ -149,7 +149,7 @@ def test_a_bad_reply_stops_at_the_edge(clock: Clock, tmp_path: Path) -> None:
     tree = Tree("fedavg", [[[0, 3], [4]], [[5], [6, 7]]], tmp_path)
 
     def spoil(message: Any, reply: Any) -> Any:
-        array = reply.content["arrays"]["delta"]
+        array = reply.content.array_records["arrays"]["delta"]
         array.data = b"\xff" * len(array.data)
         return reply
 
@@ -157,7 +157,7 @@ def test_a_bad_reply_stops_at_the_edge(clock: Clock, tmp_path: Path) -> None:
     strategy = strategy_of("fedavg", nodes=2, quorum=0.0)
     start(strategy, tree.top, 1)
     assert [(r.client, r.reason) for r in strategy.records[0].rejections] == [(4, Reason.FINITE)]
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", [0, 3, 5, 6, 7]))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", [0, 3, 5, 6, 7]))
 
 
 def test_a_quorum_of_its_own(clock: Clock, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_quorum_of_its_own(clock: Clock, tmp_path: Path) -> None:
     tree.grids[0].dropped = {1}
     strategy = strategy_of("fedavg", nodes=2, quorum=0.0)
     start(strategy, tree.top, 1)
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", [5, 6, 7]))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", [5, 6, 7]))
 
 
 def test_what_is_refused_by_name(clock: Clock, tmp_path: Path) -> None:
@@ -189,14 +189,16 @@ def test_one_client_below_an_edge_server_sends_its_upload(clock: Clock, tmp_path
     sizes: list[int] = []
 
     def note(message: Any, reply: Any) -> Any:
-        sizes.extend(len(array.data) for name, array in reply.content["arrays"].items() if name == "delta")
+        sizes.extend(
+            len(array.data) for name, array in reply.content.array_records["arrays"].items() if name == "delta"
+        )
         return reply
 
     tree.top.faults = dict.fromkeys(range(POPULATION), note)
     strategy = strategy_of(name, cohort=5)
     start(strategy, tree.top, 2)
-    assert fingerprint(strategy.state) == fingerprint(reference(name, 2))
-    assert sizes and max(sizes) < len(strategy.state.params)  # a byte for two parameters, and the head
+    assert fingerprint(state_of(strategy)) == fingerprint(reference(name, 2))
+    assert sizes and max(sizes) < len(state_of(strategy).params)  # a byte for two parameters, and the head
 
 
 class Region:
@@ -252,7 +254,7 @@ def test_an_edge_server_reaches_its_nodes_by_the_grid_of_a_server_app(
     top = StandInGrid(app, 1, tmp_path / "top")  # type: ignore[arg-type]
     strategy = strategy_of("scaffold", cohort=5)
     start(strategy, top, 2)
-    assert fingerprint(strategy.state) == fingerprint(reference("scaffold", 2))
+    assert fingerprint(state_of(strategy)) == fingerprint(reference("scaffold", 2))
     assert region.link.senders == {(region.nodes.run_id, 1)} != {(top.run_id, 1)}
     assert region.link.requests.count("PushMessages") <= 3 + 2 * 3
 
@@ -265,7 +267,7 @@ def test_an_edge_server_queries_a_node_that_was_started_again(
     top = StandInGrid(edge_app("fedavg", region.file, nodes=2, poll=0.01), 1, tmp_path / "top")
     strategy = strategy_of("fedavg", cohort=5, on_round=lambda *_: region.nodes.restart(1))
     start(strategy, top, 3)
-    assert fingerprint(strategy.state) == fingerprint(reference("fedavg", 3))
+    assert fingerprint(state_of(strategy)) == fingerprint(reference("fedavg", 3))
 
 
 def test_an_edge_server_without_its_server_app_says_what_to_start(clock: Clock, tmp_path: Path) -> None:

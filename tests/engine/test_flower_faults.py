@@ -16,7 +16,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_object import get_object_head_values_from_object_content as head_of
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-from support.flower import ALL, Clock, grid_of, rounds_of, start, strategy_of
+from support.flower import ALL, Clock, grid_of, rounds_of, start, state_of, strategy_of
 from support.flower import own_clock as own_clock
 from support.flower import true_clock as true_clock
 from support.flower_grid import StandInGrid
@@ -56,7 +56,7 @@ def test_r1_killed_nodes_cost_their_own_clients_only(injection: int, clock: Cloc
     left = [client for client in ALL if client % 6 not in dead]
     assert [list(r.clients) for r in strategy.records] == [HAS_DATA, *[[c for c in HAS_DATA if c in left]] * 2]
     assert all(record.seconds <= 20.0 + 2.0 for record in strategy.records)
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, left, left))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, left, left))
 
 
 # R2: dropout
@@ -69,7 +69,7 @@ def test_r2_dropout_for_200_rounds(share: float, tmp_path: Path, monkeypatch: py
     import test_flower_machine as made_up
 
     monkeypatch.setattr("support.flower_grid.travel", lambda message: message)
-    grid = StandInGrid(made_up.app, 9, tmp_path)
+    grid = StandInGrid(made_up.app, 9, tmp_path)  # type: ignore[arg-type]
     grid.lazy = 0.0
     draw, states = Random(int(10 * share)), []
 
@@ -88,7 +88,7 @@ def test_r2_dropout_for_200_rounds(share: float, tmp_path: Path, monkeypatch: py
         on_round=drop,
     )
     expected = [p for x in made_up.model().parameters() for p in x.detach().flatten().tolist()]
-    start(strategy, grid, 200, task=made_up)
+    start(strategy, grid, 200, task=made_up)  # type: ignore[arg-type]
     assert len(strategy.records) == 200
     for record, state in zip(strategy.records, states, strict=True):
         assert record.abandoned == (len(record.visits) < 5)
@@ -111,7 +111,7 @@ def test_r4_a_client_that_sleeps_ten_deadlines(clock: Clock, tmp_path: Path) -> 
     fast = [client for client in ALL if client != 4]
     assert all(record.seconds <= 20.0 + 2.0 for record in strategy.records) and clock.now <= 1000 + 12 * 22
     assert not any(4 in record.clients for record in strategy.records)
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", *[fast] * 12))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", *[fast] * 12))
 
 
 # R14: too few nodes
@@ -150,9 +150,9 @@ def test_r15_a_node_with_another_message_schema(version: object, tmp_path: Path)
     grid = grid_of("fedavg", 8, tmp_path)
 
     def other(message: Message, reply: Message) -> Message:
-        record = reply.content["undrift"]
+        record = reply.content.config_records["undrift"]
         head = {k: v for k, v in record.items() if k != "version"} | ({} if version is None else {"version": version})
-        return Message(RecordDict({**reply.content, "undrift": ConfigRecord(head)}), reply_to=message)
+        return Message(RecordDict({**reply.content, "undrift": ConfigRecord(head)}), reply_to=message)  # type: ignore[arg-type]
 
     grid.faults = {5: other}
     strategy = strategy_of("fedavg", quorum=0.5)
@@ -164,7 +164,7 @@ def test_r15_a_node_with_another_message_schema(version: object, tmp_path: Path)
             and f"message version {version}, expected {NEWEST}" in refused.detail
         )
     left = [client for client in ALL if client != 5]
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", left, left))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", left, left))
 
     old = grid_of("fedavg", 8, tmp_path / "old")
     app = old.app
@@ -174,11 +174,11 @@ def test_r15_a_node_with_another_message_schema(version: object, tmp_path: Path)
         reply = app(message, context)
         return other(message, reply) if context.node_id == foreign else reply
 
-    old.app = asked
+    old.app = asked  # type: ignore[assignment]
     strategy = strategy_of("fedavg", nodes=7, quorum=0.5)
     start(strategy, old, 2)
     assert dict(strategy.records[0].absent) == {5: "no node hosts it"}
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", left, left))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", left, left))
 
 
 # R16: clocks
@@ -200,7 +200,7 @@ def test_r16_a_clock_that_jumps_in_mid_round(
     assert 3.0 <= record.seconds <= 5.0 + 25.0
     here = [client for client in ALL if client % 4 != 0]
     assert list(record.clients) == [client for client in here if client != 1]
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", here))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", here))
 
 
 # S2: malformed object graphs, taken apart and put together by Flower's own code
@@ -213,9 +213,10 @@ def rebuilt(change: Any) -> Any:
         contents = {key: thing.deflate() for key, thing in get_all_nested_objects(reply).items()}
         kinds = {head_of(data)[0]: key for key, data in contents.items()}
         change(contents, reply.object_id, kinds)
-        out = inflate_object_from_contents(reply.object_id, contents)
+        out: Any = inflate_object_from_contents(reply.object_id, contents)
         out.metadata.__dict__["_message_id"] = reply.metadata.message_id
-        return out
+        result: Message = out
+        return result
 
     return fault
 
@@ -309,4 +310,4 @@ def test_s2_malformed_object_graphs(graph: str, tmp_path: Path) -> None:
     assert dict(strategy.records[2].absent)[5].startswith("quarantined until round 8")
     assert all(str(record).isprintable() for record in strategy.records)
     left = [client for client in ALL if client != 5]
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", left, left, left))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", left, left, left))

@@ -13,7 +13,7 @@ import torch
 from flwr.app import ArrayRecord, Message
 
 from support.deploy_runs import deployed, grid, rounds_by
-from support.flower import ALL, grid_of, reference, rounds_of, start, strategy_of
+from support.flower import ALL, grid_of, reference, rounds_of, start, state_of, strategy_of
 from support.flower import own_clock as own_clock
 from undrift import Local
 from undrift.core.records.rejection import Reason
@@ -31,7 +31,7 @@ def stating(**numbers: float) -> Any:
     """A fault: the reply of one client states other numbers."""
 
     def fault(message: Message, reply: Message) -> Message:
-        arrays = reply.content["arrays"]
+        arrays = reply.content.array_records["arrays"]
         assert isinstance(arrays, ArrayRecord)
         for name, value in numbers.items():
             dtype = torch.int64 if isinstance(value, int) else torch.float64
@@ -45,10 +45,10 @@ def summary(change: Any) -> Any:
     """A fault: the numbers that a node states about its clients become others."""
 
     def fault(message: Message, reply: Message) -> Message:
-        facts = json.loads(reply.content["undrift"]["summary"])
+        facts = json.loads(reply.content.config_records["undrift"]["summary"])  # type: ignore[arg-type]
         for visit in facts["visits"]:
             change(visit)
-        reply.content["undrift"]["summary"] = json.dumps(facts)
+        reply.content.config_records["undrift"]["summary"] = json.dumps(facts)
         return reply
 
     return fault
@@ -59,7 +59,7 @@ def replaying(*, sums: bool) -> Any:
     first: dict[str, Any] = {}
 
     def fault(message: Message, reply: Message) -> Message:
-        arrays = reply.content["arrays"]
+        arrays = reply.content.array_records["arrays"]
         assert isinstance(arrays, ArrayRecord)
         name = "delta/sum" if sums else "delta"
         arrays[name] = first.setdefault(name, arrays[name])
@@ -85,13 +85,13 @@ def test_a_node_with_too_much_weight_is_left_out(tmp_path: Path) -> None:
     others = [client for client in ALL if client not in (1, 4)]
     assert all(reasons(record) == {4: Reason.SHARE} for record in strategy.records)
     assert "of the round's weight, at most 50 %" in strategy.records[0].rejections[-1].detail
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", others, others, local=STEPS))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", others, others, local=STEPS))
 
 
 def test_a_share_does_not_change_the_bits_of_honest_rounds(tmp_path: Path) -> None:
     strategy = strategy_of("scaffold", cohort=5, share=0.9)
     start(strategy, grid_of("scaffold", 4, tmp_path))
-    assert fingerprint(strategy.state) == fingerprint(reference("scaffold"))
+    assert fingerprint(state_of(strategy)) == fingerprint(reference("scaffold"))
 
 
 def test_a_round_of_one_node_is_abandoned_under_a_share(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_forged_loss_is_limited_and_recorded(loss: float, nodes: int, tmp_path
     record = strategy.records[0]
     assert abs(record.loss) < 11 * honest.records[0].loss and record.limited_losses == (1 if nodes == 8 else 2)
     assert "limited" in str(record) and honest.records[0].limited_losses == 0
-    assert fingerprint(strategy.state) == fingerprint(honest.state)
+    assert fingerprint(state_of(strategy)) == fingerprint(honest.state)  # type: ignore[arg-type]
 
 
 def test_the_row_of_a_deployment_counts_limited_losses(tmp_path: Path) -> None:

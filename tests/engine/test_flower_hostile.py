@@ -13,7 +13,7 @@ pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
-from support.flower import ALL, TASK, grid_of, rounds_of, start, strategy_of
+from support.flower import ALL, TASK, grid_of, rounds_of, start, state_of, strategy_of
 from support.flower import own_clock as own_clock
 from support.flower_grid import StandInGrid
 from undrift import make
@@ -35,7 +35,7 @@ def edited(name: str, change: Any) -> Any:
     """A fault: one array of the reply becomes another."""
 
     def fault(message: Message, reply: Message) -> Message:
-        arrays = reply.content["arrays"]
+        arrays = reply.content.array_records["arrays"]
         place = name if name != MAIN else "delta" if "delta" in arrays else "delta/sum"
         arrays[place] = change(arrays[place])
         return reply
@@ -63,7 +63,7 @@ def headed(**changed: Any) -> Any:
 
     def fault(message: Message, reply: Message) -> Message:
         for name, value in changed.items():
-            reply.content["undrift"][name] = value
+            reply.content.config_records["undrift"][name] = value
         return reply
 
     return fault
@@ -78,7 +78,7 @@ def renamed(old: str, new: str) -> Any:
     """A fault: an array comes under another name."""
 
     def fault(message: Message, reply: Message) -> Message:
-        arrays = reply.content["arrays"]
+        arrays = reply.content.array_records["arrays"]
         place = old if old != MAIN else "delta" if "delta" in arrays else "delta/sum"
         arrays[new] = arrays.pop(place)
         return reply
@@ -90,7 +90,7 @@ def added(name: str, x: torch.Tensor) -> Any:
     """A fault: the reply holds an array too many."""
 
     def fault(message: Message, reply: Message) -> Message:
-        reply.content["arrays"][name] = encode({name: x})[name]
+        reply.content.array_records["arrays"][name] = encode({name: x})[name]
         return reply
 
     return fault
@@ -102,7 +102,8 @@ def posing(*clients: int) -> Any:
 
     def fault(message: Message, reply: Message) -> Message:
         reply = headed(summary=summary)(message, reply)
-        return valued("clients", lambda x: torch.tensor(clients))(message, reply)
+        out: Message = valued("clients", lambda x: torch.tensor(clients))(message, reply)
+        return out
 
     return fault
 
@@ -244,7 +245,7 @@ def test_hostile_replies_are_rejected(nodes: int, case: str, tmp_path: Path) -> 
     assert reason is None or all(lost[client] is reason for client in own), record.rejections
     assert str(record).isprintable()
     left = [client for client in ALL if client not in own]
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, left, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, left, ALL))
 
 
 def test_a_reply_that_comes_twice_counts_once(tmp_path: Path) -> None:
@@ -253,7 +254,7 @@ def test_a_reply_that_comes_twice_counts_once(tmp_path: Path) -> None:
         grid.faults = {1: lambda message, reply: [reply, reply]}
         strategy = strategy_of("scaffold")
         start(strategy, grid)
-        assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL))
+        assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL))
 
 
 SECRET = "name=Ada, born=1815"
@@ -279,7 +280,7 @@ def test_a_client_that_fails_does_not_take_its_neighbours_along(words: str, shar
     assert failed.reason is Reason.FAILED and {2, 4, 6} <= set(strategy.records[0].clients)
     assert (SECRET in failed.detail) == shared
     assert shared or re.fullmatch(r"ValueError; its text is in the node's log as error \w{12}", failed.detail)
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", ALL[1:]))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", ALL[1:]))
 
 
 @pytest.mark.parametrize("place", ["job", "clients"])
@@ -296,7 +297,7 @@ def test_no_text_of_a_node_reaches_the_server(place: str, tmp_path: Path, caplog
     start(strategy, StandInGrid(own, 2, tmp_path), 1)
     server = f"{strategy.records[0]}{strategy._roster.refused}"
     assert SECRET not in server and "OSError (No space left on device); its text is in the node's log" in server
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", ALL[1::2]))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", ALL[1::2]))
 
 
 def test_a_cohort_that_fails_is_an_abandoned_round(tmp_path: Path) -> None:
@@ -316,7 +317,7 @@ def test_a_cohort_that_fails_is_an_abandoned_round(tmp_path: Path) -> None:
     strategy = strategy_of("fedavg", on_round=after)
     start(strategy, grid, 3)
     assert [record.abandoned for record in strategy.records] == [True, True, False]
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", [], [], ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", [], [], ALL))
     strategy.on_round, broken["now"] = None, True
     with pytest.raises(TooFewNodes, match=r"3 rounds in a row below quorum; see the nodes' logs; .*node \d+, client 0"):
         start(strategy, grid, 3)

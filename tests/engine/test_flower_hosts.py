@@ -11,7 +11,7 @@ pytest.importorskip("flwr")
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
-from support.flower import ALL, TASK, grid_of, rounds_of, start, strategy_of
+from support.flower import ALL, TASK, grid_of, rounds_of, start, state_of, strategy_of
 from support.flower import own_clock as own_clock
 from support.flower_grid import StandInGrid
 from support.hosts import hosts_file, key_pair, keyed_grid
@@ -27,7 +27,7 @@ def test_a_file_ties_clients_to_keys(tmp_path: Path) -> None:
     path = hosts_file(tmp_path, ["0:8:3"], [1, "4:8:3"], [2, 5])
     strategy = strategy_of("scaffold", hosts=path)
     start(strategy, keyed_grid(tmp_path / "states"), 2)
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, ALL))
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -50,7 +50,7 @@ def test_a_claim_to_another_nodes_clients_is_rejected_by_name(
     with caplog.at_level(logging.WARNING, "flwr"):
         start(strategy, grid, 2)
     assert "node1, node 100" in caplog.text and "claims clients of others: 0 (of node0), 2 (of node2)" in caplog.text
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, ALL))
 
 
 def test_a_node_that_is_not_in_the_list_hosts_nothing(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_clients_by_node_id(tmp_path: Path) -> None:
     hosts = {grid.node_of(0): [0, 2, 4, 6], grid.node_of(1): range(1, 8, 2)}
     strategy = strategy_of("fedavg", hosts=hosts)
     start(strategy, grid, 1)
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", ALL))
     with pytest.raises(TooFewNodes, match="host 7 of 8"):
         start(strategy_of("fedavg", hosts=hosts | {grid.node_of(1): [1, 3, 5]}), grid, 1)
 
@@ -78,9 +78,9 @@ def test_a_node_cannot_answer_for_clients_it_was_not_sent(tmp_path: Path) -> Non
     foreign = client_app(Job(make("scaffold"), TASK))
 
     def fault(message: Message, reply: Message) -> Message:
-        own = message.content["undrift"]
+        own = message.content.config_records["undrift"]
         order = {**own, "clients": [0, 2, 4, 6], "accepted": [-1] * 4}
-        arrays = message.content["arrays"]
+        arrays = message.content.array_records["arrays"]
         assert isinstance(arrays, ArrayRecord)
         other = Message(RecordDict({"arrays": arrays, "undrift": ConfigRecord(order)}), 1, "train")
         other.metadata.__dict__["_message_id"] = message.metadata.message_id
@@ -91,7 +91,7 @@ def test_a_node_cannot_answer_for_clients_it_was_not_sent(tmp_path: Path) -> Non
     strategy = strategy_of("scaffold", hosts=path, quorum=0.0)
     start(strategy, grid, 1)
     assert {r.reason.name for r in strategy.records[0].rejections} == {"SENDER"}
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", [0, 2, 4, 6]))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", [0, 2, 4, 6]))
 
 
 @pytest.mark.parametrize(

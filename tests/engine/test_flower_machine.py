@@ -24,7 +24,7 @@ pytest.importorskip("flwr")
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from support import flower_grid
-from support.flower import Clock
+from support.flower import Clock, state_of
 from support.flower_grid import StandInGrid
 from undrift import Local, make
 from undrift.core.records.types import ServerState, Upload
@@ -103,13 +103,14 @@ def relabelled(message: Message, reply: Message) -> Message:
     if len(order.clients) > 1:
         return stale(message, reply)  # a sum has no round of its own; only its label tells
     content = answer(order.round + 1, order.clients)
-    content["undrift"]["round"] = order.round
+    content.config_records["undrift"]["round"] = order.round
     return Message(content, reply_to=message)
 
 
 def poisoned(message: Message, reply: Message) -> Message:
-    reply.content["undrift"]["summary"] = reply.content["undrift"]["summary"].replace("1.0", "NaN", 1)
-    arrays = reply.content["arrays"]
+    head = reply.content.config_records["undrift"]
+    head["summary"] = str(head["summary"]).replace("1.0", "NaN", 1)
+    arrays = reply.content.array_records["arrays"]
     name = "delta" if "delta" in arrays else "delta/sum"
     array = arrays[name]
     arrays[name] = type(array)(array.dtype, array.shape, array.stype, array.data[:-4] + b"\xff\xff\xff\x7f")  # type: ignore[call-arg]
@@ -143,7 +144,7 @@ class ServerMachine(RuleBasedStateMachine):
         fakes = {"sleep": self.clock.sleep, "monotonic": self.clock, "travel": lambda message: message}
         for module, name, _ in self.saved:
             setattr(module, name, fakes[name])
-        self.grid = StandInGrid(app, NODES, Path("unused"))
+        self.grid = StandInGrid(app, NODES, Path("unused"))  # type: ignore[arg-type]
         self.grid.lazy = 0.3
         self.log: list[tuple[int, int, str]] = []  # rejections of stored rounds: the audit log
         self.rounds: list[int] = []  # stored rounds
@@ -190,7 +191,7 @@ class ServerMachine(RuleBasedStateMachine):
 
     @rule(partition=PARTITIONS, kind=st.sampled_from(sorted(FAULTS)), now=NOW)
     def faulty(self, partition: int, kind: str, now: bool) -> None:
-        self.grid.faults[partition] = FAULTS[kind]
+        self.grid.faults[partition] = FAULTS[kind]  # type: ignore[assignment]
         self.disturbed.add(partition)
         self.play_if(now)
 
@@ -275,10 +276,10 @@ class ServerMachine(RuleBasedStateMachine):
 
     @rule()
     def play(self) -> None:
-        before = self.strategy.state
+        before = state_of(self.strategy)
         out = self.strategy.quarantined.out(before.round)
         try:
-            self.strategy._train(self.grid, ConfigRecord(), DEADLINE)
+            self.strategy._train(self.grid, ConfigRecord(), DEADLINE)  # type: ignore[arg-type]
         except Crashed:
             self.strategy = self.server()
             return
@@ -286,7 +287,7 @@ class ServerMachine(RuleBasedStateMachine):
             self.mend()
             self.strategy = self.server()
             return
-        state, record = self.strategy.state, self.strategy.records[-1]
+        state, record = state_of(self.strategy), self.strategy.records[-1]
         assert state.round == before.round + 1 and record.round == before.round not in self.rounds
         accepted, rejected = list(record.clients), [r.client for r in record.rejections]
         absent = [client for client, _ in record.absent]
@@ -307,7 +308,7 @@ class ServerMachine(RuleBasedStateMachine):
     @invariant()
     def the_model_is_that_of_the_reference(self) -> None:
         assert self.rounds == list(range(len(self.rounds)))
-        assert self.strategy.state.params.tolist() == [float(x) for x in self.expected]
+        assert state_of(self.strategy).params.tolist() == [float(x) for x in self.expected]
 
 
 def reference(w: list[np.float32], round: int, clients: list[int]) -> list[np.float32]:

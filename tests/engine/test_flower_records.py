@@ -1,5 +1,7 @@
 """The records of Flower's messages: bits travel unchanged, and what is not as declared is refused."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -21,7 +23,7 @@ def test_every_dtype_travels_bit_for_bit() -> None:
     tensors |= {str(d): bits.clone().view(d) for d in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)}
     tensors |= {"bool": bits > 127, "scalar": torch.tensor(2.5), "none": torch.empty(0), "table": torch.ones(2, 3).T}
     message = Message(RecordDict({"arrays": encode(tensors)}), 1, "train")
-    back = decode(travel(message).content["arrays"])
+    back = decode(travel(message).content.array_records["arrays"])
     assert set(back) == set(tensors)
     for name, x in tensors.items():
         assert back[name].dtype == x.dtype and back[name].shape == x.shape
@@ -32,16 +34,17 @@ def test_every_dtype_travels_bit_for_bit() -> None:
 
 
 def test_arrays_that_are_not_as_declared_are_refused() -> None:
-    good = {"dtype": "float32", "shape": (2,), "stype": STYPE, "data": bytes(8)}
+    good: dict[str, Any] = {"dtype": "float32", "shape": (2,), "stype": STYPE, "data": bytes(8)}
     assert decode(ArrayRecord({"x": Array(**good)}))["x"].tolist() == [0.0, 0.0]
-    for wrong, message in [
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"stype": "numpy.ndarray"}, "serialised as 'numpy.ndarray'"),
         ({"dtype": "object"}, "dtype 'object' is not known"),
         ({"data": bytes(7)}, r"7 bytes for shape \(2,\) of float32"),
         ({"shape": (-2,)}, "is not a shape"),
         ({"shape": (2**62, 2**62)}, "8 bytes for shape"),
         ({"dtype": "bool", "data": b"\x01\x02"}, "neither 0 nor 1"),
-    ]:
+    ]
+    for wrong, message in refused:
         with pytest.raises(WireError, match=message):
             decode(ArrayRecord({"x": Array(**{**good, **wrong})}))
     with pytest.raises(WireError, match="have 8 bytes, at most 7"):
@@ -79,7 +82,7 @@ def test_orders_come_back_and_bad_ones_are_refused() -> None:
         ("local.warmth", 1.0, "not known to this node: .*warmth.*: update undrift on it"),
     ]:
         record = order.record()
-        record[name] = value
+        record[name] = value  # type: ignore[assignment]
         with pytest.raises(WireError, match=message):
             Order.read(RecordDict({"undrift": record}))
 

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from support.flower import ALL, Clock, grid_of, rounds_of, start, strategy_of
+from support.flower import ALL, Clock, grid_of, rounds_of, start, state_of, strategy_of
 from support.flower import own_clock as own_clock
 from undrift.engine.flower.node import client_app as flower_client
 from undrift.testing import fingerprint
@@ -30,7 +30,7 @@ def test_a_node_that_is_back_under_another_id_is_asked_in_the_round_that_runs(tm
     start(strategy, grid, 2)
     assert [list(record.clients) for record in strategy.records] == [FULL, FULL]
     assert not any(record.absent for record in strategy.records)
-    assert fingerprint(strategy.state) == fingerprint(WHOLE)
+    assert fingerprint(state_of(strategy)) == fingerprint(WHOLE)
 
 
 def test_a_node_that_was_started_again_under_its_own_id_is_asked_again(clock: Clock, tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_node_that_was_started_again_under_its_own_id_is_asked_again(clock: Cl
     strategy = strategy_of("scaffold")
     start(strategy, grid, 2)
     assert not any(record.absent for record in strategy.records) and clock.now < 1000 + 20
-    assert fingerprint(strategy.state) == fingerprint(WHOLE)
+    assert fingerprint(state_of(strategy)) == fingerprint(WHOLE)
 
 
 def test_a_round_waits_for_a_node_that_left_in_it_but_not_beyond_its_limits(clock: Clock, tmp_path: Path) -> None:
@@ -49,16 +49,16 @@ def test_a_round_waits_for_a_node_that_left_in_it_but_not_beyond_its_limits(cloc
     ):
         grid = grid_of("fedavg", 3, tmp_path / str(number))
         grid.delay = {1: 5.0}
-        grid.later(2.0, lambda grid=grid: grid.kill(1))
+        grid.later(2.0, lambda grid=grid: grid.kill(1))  # type: ignore[misc]
         if back is not None:
-            grid.later(back, lambda grid=grid: (grid.delay.clear(), grid.join(1)))
+            grid.later(back, lambda grid=grid: (grid.delay.clear(), grid.join(1)))  # type: ignore[misc]
         strategy = strategy_of("fedavg", quorum=0.3, rejoin=rejoin, deadline=deadline, poll=0.1)
         start(strategy, grid, 1)
         (record,) = strategy.records
         assert seconds <= record.seconds <= seconds + 2, (number, record)
         here = FULL if number == 0 else [client for client in ALL if client % 3 != 1]
         assert list(record.clients) == here, number
-        assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", here))
+        assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", here))
 
 
 @pytest.mark.parametrize("first", ["old", "new"])
@@ -75,7 +75,7 @@ def test_of_two_replies_about_a_client_the_first_counts(first: str, tmp_path: Pa
     start(strategy, grid, 2)
     assert [len(r.visits) for r in strategy.records] == [7, 7]
     assert not any(record.absent for record in strategy.records)
-    assert fingerprint(strategy.state) == fingerprint(WHOLE)
+    assert fingerprint(state_of(strategy)) == fingerprint(WHOLE)
     assert sum(message.metadata.dst_node_id == old for message, _ in grid.pushed.values()) == 0
 
 
@@ -97,7 +97,7 @@ def test_a_late_sum_with_a_client_that_counted_already_is_left_out_as_a_whole(tm
     (record,) = strategy.records
     assert list(record.clients) == [0, 3, 4, 5, 6, 7]
     assert record.absent[0][0] == 2 and "after client 6 had been settled by another" in record.absent[0][1]
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", [0, 3, 4, 5, 6, 7]))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", [0, 3, 4, 5, 6, 7]))
 
 
 def test_a_node_that_restarts_all_the_time_is_asked_three_times_at_most(clock: Clock, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_node_that_restarts_all_the_time_is_asked_three_times_at_most(clock: C
     grid.delay = {1: 600.0}
     for second in range(1, 19):
         grid.later(float(second), lambda: grid.restart(1))
-    sent = []
+    sent: list[Any] = []
     push = grid.push_messages
 
     def counting(messages: Any) -> Any:
@@ -131,4 +131,4 @@ def test_a_client_without_a_node_at_first_is_asked_when_its_node_joins(tmp_path:
     strategy = strategy_of("scaffold", on_round=after, quorum=0.3)
     start(strategy, grid, 2)
     assert [len(r.visits) for r in strategy.records] == [7, 7] and not strategy.records[1].absent
-    assert fingerprint(strategy.state) == fingerprint(WHOLE)
+    assert fingerprint(state_of(strategy)) == fingerprint(WHOLE)

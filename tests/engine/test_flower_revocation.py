@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from support.flower import ALL, rounds_of, start, strategy_of
+from support.flower import ALL, rounds_of, start, state_of, strategy_of
 from support.flower import own_clock as own_clock
 from support.hosts import hosts_file, key_pair, keyed_grid
 from undrift.engine.flower.server.hosts import Hosts, HostsError, key_fingerprint
@@ -42,7 +42,7 @@ def test_a_revoked_node_hosts_nothing_from_the_next_round(tmp_path: Path) -> Non
     left = [client for client in ALL if client % 3 != 1]
     assert [list(record.clients) for record in strategy.records] == [FULL, left, FULL]
     assert dict(strategy.records[1].absent) == dict.fromkeys((1, 4, 7), "no node hosts it")
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, left, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, left, ALL))
     first, revoked, back = events
     assert first["nodes"]["node1"] == {
         "keys": [key_fingerprint(key_pair(1)[0].encode())],
@@ -74,7 +74,7 @@ def test_a_node_changes_its_key_without_a_stop(tmp_path: Path) -> None:
     strategy.note_hosts(lambda **facts: events.append(facts))
     start(strategy, grid, 4)
     assert [list(record.clients) for record in strategy.records] == [FULL] * 4
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL, ALL))
     assert [event["changed"]["node1"]["keys"] for event in events[1:]] == [
         [key_fingerprint(old.encode()), key_fingerprint(new.encode())],
         [key_fingerprint(new.encode())],
@@ -91,7 +91,7 @@ def test_a_thief_with_the_old_key_gets_nothing(tmp_path: Path) -> None:
     start(strategy, grid, 2)
     assert {strategy.records[0].nodes[client] for client in (0, 3, 6)} == {grid.node_of(0)}
     assert {strategy.records[1].nodes[client] for client in (0, 3, 6)} == {grid.node_of(3)}
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, ALL))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_clients_may_go_to_another_node_of_the_list(tmp_path: Path) -> None:
     strategy = strategy_of("scaffold", hosts=path, on_round=changing({1: moved}))
     start(strategy, grid, 2)
     assert [strategy.records[round].nodes[2] for round in (0, 1)] == [grid.node_of(0), grid.node_of(1)]
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, ALL))
 
 
 def test_a_key_may_be_a_list_of_keys(tmp_path: Path) -> None:

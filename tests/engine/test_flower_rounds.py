@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from support.flower import ALL, TASK, Clock, grid_of, reference, rounds_of, start, strategy_of
+from support.flower import ALL, TASK, Clock, grid_of, reference, rounds_of, start, state_of, strategy_of
 from support.flower import own_clock as own_clock
 from support.flower import true_clock as true_clock
 from support.flower_grid import StandInGrid
@@ -31,13 +31,13 @@ def test_the_deadline_holds_on_the_true_clock(real_time: None, tmp_path: Path) -
     strategy = strategy_of("fedavg", deadline=4.0, quorum=0.0, wait=60.0)
     start(strategy, grid, 1)
     assert 4.0 <= strategy.records[0].seconds <= 30.0 and time.monotonic() - began < 60
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", [c for c in ALL if c % 3]))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", [c for c in ALL if c % 3]))
 
 
 def test_a_slow_node_holds_nobody_up_and_its_late_reply_never_enters(clock: Clock, tmp_path: Path) -> None:
     grid = grid_of("scaffold", 3, tmp_path)
     grid.delay = {0: 30.0}  # it replies in the next round
-    late = []
+    late: list[Any] = []
 
     def after(state: ServerState, record: Any) -> None:
         late.extend(key for key in grid.pushed if key not in late)
@@ -46,7 +46,7 @@ def test_a_slow_node_holds_nobody_up_and_its_late_reply_never_enters(clock: Cloc
     start(strategy, grid)
     assert all(20.0 <= record.seconds < 22.0 for record in strategy.records) and clock.now < 1000 + 3 * 22
     fast = [client for client in ALL if client % 3]
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", fast, fast, fast))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", fast, fast, fast))
     assert len(late) == 3 and strategy.records[0].absent[0][1].endswith("no reply in time")
     # What came too late is asked for in no later round.
     looks = [keys[0] for keys in grid.pulls if keys[0] in late]
@@ -59,7 +59,7 @@ def test_a_deadline_may_be_later_than_the_timeout(clock: Clock, tmp_path: Path) 
     strategy = strategy_of("fedavg", deadline=7200.0, poll=10.0, wait=600.0)
     start(strategy, grid, 1)
     assert not strategy.records[0].absent and 5000.0 <= strategy.records[0].seconds < 5100.0
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", ALL))
 
 
 def test_a_round_may_close_early_once_its_quorum_is_reached(clock: Clock, tmp_path: Path) -> None:
@@ -82,13 +82,13 @@ def test_below_quorum_a_round_is_abandoned_and_leaves_no_trace(tmp_path: Path) -
     result = start(strategy, grid)
     assert [record.abandoned for record in strategy.records] == [False, True, False]
     assert result.train_metrics_clientapp[2]["abandoned"] == 1
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, [], ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, [], ALL))
 
 
 def test_over_selection_draws_more_and_counts_all(tmp_path: Path) -> None:
     strategy = strategy_of("feddyn", cohort=3, over_selection=1.5)
     start(strategy, grid_of("feddyn", 3, tmp_path))
-    assert fingerprint(strategy.state) == fingerprint(reference("feddyn"))
+    assert fingerprint(state_of(strategy)) == fingerprint(reference("feddyn"))
     assert strategy.size == 5 and strategy_of("feddyn", cohort=6, over_selection=2).size == 8
     drawn = {v.client for v in strategy.records[0].visits} | {r.client for r in strategy.records[0].rejections}
     assert drawn == set(cohort(3, 0, 8, 5))
@@ -97,10 +97,10 @@ def test_over_selection_draws_more_and_counts_all(tmp_path: Path) -> None:
 def test_a_connection_that_fails_now_and_then_costs_nothing_but_time(tmp_path: Path) -> None:
     class Flaky(StandInGrid):
         def get_node_ids(self) -> Any:
-            return self.fail() or super().get_node_ids()
+            return self.fail() or super().get_node_ids()  # type: ignore[func-returns-value]
 
         def pull_messages(self, message_ids: Any) -> Any:
-            return self.fail() or super().pull_messages(message_ids)
+            return self.fail() or super().pull_messages(message_ids)  # type: ignore[func-returns-value]
 
         def fail(self) -> None:
             if self.random.random() < 0.3:
@@ -108,7 +108,7 @@ def test_a_connection_that_fails_now_and_then_costs_nothing_but_time(tmp_path: P
 
     strategy = strategy_of("scaffold")
     start(strategy, Flaky(client_app(Job(make("scaffold"), TASK)), 3, tmp_path))
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL))
 
 
 def test_a_message_that_cannot_be_sent_costs_its_clients_only(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_message_that_cannot_be_sent_costs_its_clients_only(tmp_path: Path) ->
         def push_messages(self, messages: Any) -> Any:
             (message,) = messages
             part = self.nodes[message.metadata.dst_node_id].node_config["partition-id"]
-            if message.metadata.message_type == "train" and part < 2:
+            if message.metadata.message_type == "train" and part < 2:  # type: ignore[operator]
                 return [None] if part else self.refuse()
             return super().push_messages([message])
 
@@ -126,7 +126,7 @@ def test_a_message_that_cannot_be_sent_costs_its_clients_only(tmp_path: Path) ->
     strategy = strategy_of("fedavg", quorum=0.0)
     start(strategy, Full(client_app(Job(make("fedavg"), TASK)), 8, tmp_path), 1)
     assert [client for client, why in strategy.records[0].absent if "not sent" in why] == [0, 1]
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", ALL[2:]))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", ALL[2:]))
 
 
 def test_too_few_nodes_are_a_typed_error(clock: Clock, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_too_few_nodes_are_a_typed_error(clock: Clock, tmp_path: Path) -> None:
     strategy = strategy_of("fedavg", wait=0.2, on_round=lambda state, record: dying.kill(0))
     with pytest.raises(TooFewNodes, match=r"all nodes disconnected and none reconnected within 0.2 seconds"):
         start(strategy, dying)
-    assert strategy.state.round == 1 and clock.now < 1000 + 10
+    assert state_of(strategy).round == 1 and clock.now < 1000 + 10
 
 
 def test_a_run_in_which_nothing_arrives_ends(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_client_has_one_node(tmp_path: Path) -> None:
     grid.join(1)
     strategy = strategy_of("fedavg")
     start(strategy, grid)  # the later claim is rejected, and the run is that of the other nodes
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", ALL, ALL, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", ALL, ALL, ALL))
     few = grid_of("fedavg", 3, tmp_path)
     few.kill(2)
     few.join(1)
@@ -176,7 +176,7 @@ def test_a_client_has_one_node(tmp_path: Path) -> None:
     late = grid_of("fedavg", 3, tmp_path)
     strategy = strategy_of("fedavg", on_round=lambda state, record: late.join(1) if record.round == 0 else None)
     start(strategy, late, 4)  # one that comes later is not heard while the first is there
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", ALL, ALL, ALL, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("fedavg", ALL, ALL, ALL, ALL))
 
 
 def test_a_node_that_dies_and_comes_back_goes_on_with_its_clients_states(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_node_that_dies_and_comes_back_goes_on_with_its_clients_states(tmp_pat
     strategy = strategy_of("scaffold", on_round=after, quorum=0.3)
     start(strategy, grid)
     left = [client for client in ALL if client % 3 != 1]
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, left, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, left, ALL))
     assert strategy.records[1].absent == ((1, "no node hosts it"), (4, "no node hosts it"), (7, "no node hosts it"))
 
 
@@ -216,10 +216,10 @@ def test_a_server_goes_on_from_its_state(name: str, tmp_path: Path) -> None:
     first = strategy_of(name, cohort=5)
     start(first, grid_of(name, 3, tmp_path), 2)
     flower_client._workers.clear()
-    state = wire.from_bytes(ServerState, make(name), wire.to_bytes(first.state), len(first.state.params))
+    state = wire.from_bytes(ServerState, make(name), wire.to_bytes(state_of(first)), len(state_of(first).params))
     second = strategy_of(name, cohort=5, state=state)
     result = start(second, grid_of(name, 3, tmp_path), 2)
-    assert fingerprint(second.state) == fingerprint(reference(name, 4))
+    assert fingerprint(state_of(second)) == fingerprint(reference(name, 4))
     assert set(result.train_metrics_clientapp) == {3, 4}
 
 

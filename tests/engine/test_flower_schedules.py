@@ -154,7 +154,7 @@ def test_a_client_that_fails_is_rejected_and_waits_for_the_next_step(tmp_path: P
     run.start(4).check_replay()
 
     def broken(message: Any, reply: Any) -> Any:
-        reply.content["undrift"]["round"] = 99
+        reply.content.config_records["undrift"]["round"] = 99
         return reply
 
     other = Deployed("fedavg + buffered(4)", tmp_path / "other")

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from support.flower import LOCAL, TASK, grid_of, start, strategy_of, task_of
+from support.flower import LOCAL, TASK, grid_of, start, state_of, strategy_of, task_of
 from support.flower import own_clock as own_clock
 from support.flower_grid import StandInGrid
 from undrift import Simulation, make
@@ -65,7 +65,7 @@ class Losing(StandInGrid):
 def step_of(message: Message) -> str:
     if message.metadata.message_type == "train":
         return "masked"
-    return str(message.content["undrift"].get("step", ""))
+    return str(message.content.config_records["undrift"].get("step", ""))
 
 
 def losing(name: str, nodes: int, root: Path, lost: dict[str, set[int]]) -> Losing:
@@ -89,10 +89,10 @@ def test_the_state_is_that_of_one_process(name: str, nodes: int, tmp_path: Path)
     """A node with two clients is one party, which sends their sum."""
     strategy = strategy_of(name, local=KEEP, secure=SECURE)
     start(strategy, grid_of(name, nodes, tmp_path), rounds=2)
-    assert fingerprint(strategy.state) == fingerprint(expected(name, [WORKING] * 2))
+    assert fingerprint(state_of(strategy)) == fingerprint(expected(name, [WORKING] * 2))
     plain = strategy_of(name, local=KEEP)
     start(plain, grid_of(name, nodes, tmp_path / "plain"), rounds=2)
-    assert fingerprint(plain.state) == fingerprint(strategy.state)
+    assert fingerprint(state_of(plain)) == fingerprint(state_of(strategy))
     ours, other = strategy.records[-1], plain.records[-1]
     assert ours.norm == pytest.approx(other.norm) and ours.drift == pytest.approx(other.drift, abs=1e-9)
     assert {(visit.examples, visit.loss, visit.norm) for visit in ours.visits} == {(0, 0.0, 0.0)}
@@ -107,7 +107,7 @@ def test_nodes_that_are_lost_in_a_step_are_left_out(step: str, tmp_path: Path) -
     assert list(record.clients) == left and [r.client for r in record.rejections] == [1]
     assert dict(record.absent).keys() == set(WORKING) - set(left)
     assert record.seconds <= 20.1
-    assert fingerprint(strategy.state) == fingerprint(expected("scaffold", [left]))
+    assert fingerprint(state_of(strategy)) == fingerprint(expected("scaffold", [left]))
 
 
 def test_a_run_continues_after_a_node_was_lost(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_run_continues_after_a_node_was_lost(tmp_path: Path) -> None:
     grid.lost = {}
     again = strategy_of("scaffold", local=KEEP, secure=SECURE, state=strategy.state, run=strategy.run)
     start(again, grid, rounds=1)
-    assert fingerprint(again.state) == fingerprint(expected("scaffold", [[0, 3, 4, 5, 6, 7], WORKING]))
+    assert fingerprint(state_of(again)) == fingerprint(expected("scaffold", [[0, 3, 4, 5, 6, 7], WORKING]))
 
 
 def test_nothing_but_the_masked_sum_is_on_the_wire(tmp_path: Path) -> None:
@@ -130,8 +130,12 @@ def test_nothing_but_the_masked_sum_is_on_the_wire(tmp_path: Path) -> None:
         assert set(records) == {"undrift", "arrays"}
         assert set(records["undrift"]) == {"version", "round", "summary"}
         assert set(json.loads(str(records["undrift"]["summary"]))) == {"clients", "rejections"}
-        assert [(name, array.dtype) for name, array in records["arrays"].items()] in ([("masked", "uint8")], [])
-    named = {reply.content["undrift"].get("step") for reply in grid.seen}
+        arrays = records.array_records["arrays"]
+        assert [(name, array.dtype) for name, array in arrays.items()] in (
+            [("masked", "uint8")],
+            [],
+        )
+    named = {reply.content.config_records["undrift"].get("step") for reply in grid.seen}
     assert {step for step in named if isinstance(step, str)} == set(STEPS) - {"masked"}
     for context in grid.nodes.values():
         assert "undrift-secure" not in context.state, "secrets are deleted after the round"
@@ -152,19 +156,19 @@ def test_a_wrong_reply_drops_its_node(fault: Any, tmp_path: Path) -> None:
     start(strategy, grid, rounds=1)
     left = [client for client in WORKING if client != 5]
     assert list(strategy.records[0].clients) == left and 5 in dict(strategy.records[0].absent)
-    assert fingerprint(strategy.state) == fingerprint(expected("fedavg", [left]))
+    assert fingerprint(state_of(strategy)) == fingerprint(expected("fedavg", [left]))
 
 
 def shortened(reply: Message) -> Message:
-    array = reply.content["arrays"]["masked"]
-    reply.content["arrays"]["masked"] = Array(
+    array = reply.content.array_records["arrays"]["masked"]
+    reply.content.array_records["arrays"]["masked"] = Array(
         dtype="uint8", shape=(len(array.data) - 13,), stype=array.stype, data=array.data[:-13]
     )
     return reply
 
 
 def renamed(reply: Message, facts: dict[str, Any]) -> Message:
-    reply.content["undrift"]["summary"] = json.dumps(facts)
+    reply.content.config_records["undrift"]["summary"] = json.dumps(facts)
     return reply
 
 
@@ -172,9 +176,11 @@ def test_a_sum_that_no_uploads_can_give_is_rejected(tmp_path: Path) -> None:
     """A node that adds noise of its own spoils the sum; what is left is out of range, and the model is not changed."""
 
     def spoil(_: Message, reply: Message) -> Message:
-        array = reply.content["arrays"]["masked"]
+        array = reply.content.array_records["arrays"]["masked"]
         data = bytes(255 - byte for byte in array.data)
-        reply.content["arrays"]["masked"] = Array(dtype="uint8", shape=array.shape, stype=array.stype, data=data)
+        reply.content.array_records["arrays"]["masked"] = Array(
+            dtype="uint8", shape=array.shape, stype=array.stype, data=data
+        )
         return reply
 
     strategy, grid = strategy_of("fedavg", local=KEEP, secure=SECURE), grid_of("fedavg", 8, tmp_path)
@@ -190,7 +196,7 @@ def test_too_few_nodes_are_not_unmasked(tmp_path: Path) -> None:
         start(strategy, losing("fedavg", 8, tmp_path, {"masked": {2}}), rounds=1)
     assert {rejection.reason for rejection in strategy.records[0].rejections} == {Reason.EMPTY, Reason.MASKED}
     before = Simulation("fedavg", TASK, KEEP).start()
-    assert fingerprint(replace(strategy.state, round=0)) == fingerprint(before)
+    assert fingerprint(replace(state_of(strategy), round=0)) == fingerprint(before)  # type: ignore[type-var]
 
 
 def test_a_node_for_secure_sums_refuses_orders_without_masks(tmp_path: Path) -> None:
@@ -254,6 +260,6 @@ def test_messages_of_a_secure_sum_and_what_is_wrong_with_them() -> None:
         {"parties": [1, 1], "texts": [b"", b""]},
     ):
         with pytest.raises(WireError, match=r"texts: expected|parties: one"):
-            read_texts(ConfigRecord({"version": NEWEST, **wrong}))  # type: ignore[arg-type]
+            read_texts(ConfigRecord({"version": NEWEST, **wrong}))  # type: ignore[dict-item, arg-type]
     with pytest.raises(WireError, match="least"):
         read_terms(ConfigRecord({**write_terms(terms, 7), "least": 1}))

@@ -66,8 +66,8 @@ def app(prepared: bool = True) -> ClientApp:
 
 def strategy() -> UndriftStrategy:
     model = network(4)
-    nn.init.zeros_(model.weight)
-    nn.init.zeros_(model.bias)
+    nn.init.zeros_(model.weight)  # type: ignore[arg-type]
+    nn.init.zeros_(model.bias)  # type: ignore[arg-type]
     return UndriftStrategy(
         make("scaffold"), model, LOCAL, population=3, nodes=3, seed=5, wait=2.0, poll=0.01, deadline=30.0, patience=1
     )
@@ -83,7 +83,8 @@ def test_nodes_train_on_what_a_single_table_would_give(tmp_path: Path) -> None:
     clients = [torch.arange(24 * n, 24 * (n + 1)) for n in range(3)]
 
     def same() -> nn.Module:
-        return nn.utils.skip_init(nn.Linear, 4, 1)
+        out: nn.Module = nn.utils.skip_init(nn.Linear, 4, 1)
+        return out
 
     simulation = Simulation(make("scaffold"), DataTask(whole, clients, same), LOCAL, seed=5)
     first = simulation.start()

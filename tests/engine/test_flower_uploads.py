@@ -1,6 +1,7 @@
 """The Flower engine on a SuperLink: uploads that trickle, stop, or are larger than what was ordered."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ pytest.importorskip("flwr")
 import httpx
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 
-from support.flower import ALL, Clock, grid_of, rounds_of, start, strategy_of
+from support.flower import ALL, Clock, grid_of, rounds_of, start, state_of, strategy_of
 from support.flower import own_clock as own_clock
 from support.flower import true_clock as true_clock
 from support.http_grid import http_grid
@@ -26,7 +27,7 @@ def test_a_trickle_of_objects_holds_no_other_node(real_time: None, tmp_path: Pat
     start(strategy, grid, 2)
     assert all(record.seconds <= 1.5 + 2.0 for record in strategy.records)
     assert [list(record.clients) for record in strategy.records] == [COUNTED, COUNTED]
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", FAST, FAST))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", FAST, FAST))
 
 
 def test_a_late_upload_is_deleted_and_enters_no_later_round(clock: Clock, tmp_path: Path) -> None:
@@ -39,7 +40,7 @@ def test_a_late_upload_is_deleted_and_enters_no_later_round(clock: Clock, tmp_pa
     third = [client for client in ALL if client % 3 == 2]
     assert all(record.seconds <= 22.0 for record in strategy.records)
     assert [list(record.clients) for record in strategy.records] == [third] * 3
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", third, third, third))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", third, third, third))
     assert len(link.stored) <= 1, "the SuperLink's database does not grow with late replies"
 
 
@@ -57,7 +58,7 @@ def test_uploads_of_any_pace_give_the_bits_of_one_process(clock: Clock, tmp_path
     link.trickle = {0: 0.3, 1: 0.1}
     strategy = strategy_of("scaffold")
     start(strategy, grid, 3)
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL))
     assert not link.stored
 
 
@@ -102,7 +103,7 @@ def test_a_link_that_fails_now_and_then_costs_nothing_but_time(clock: Clock, tmp
     link.failing = failing
     strategy = strategy_of("scaffold")
     start(strategy, grid, 3)
-    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL))
 
 
 def test_a_reply_to_another_message_than_announced_is_refused(clock: Clock, tmp_path: Path) -> None:
@@ -119,16 +120,16 @@ def test_a_reply_to_another_message_than_announced_is_refused(clock: Clock, tmp_
         return response
 
     keys: dict[int, str] = {}
-    link.PullMessages = forged
+    link.PullMessages = forged  # type: ignore[method-assign, assignment]
     push = link.PushMessages
 
-    def noted(request: object) -> object:
+    def noted(request: Any) -> object:
         for message in request.messages_list:
             if message.metadata.message_type == "train":
                 keys[message.metadata.dst_node_id] = message.metadata.message_id
         return push(request)
 
-    link.PushMessages = noted
+    link.PushMessages = noted  # type: ignore[method-assign, assignment]
     strategy = strategy_of("fedavg", quorum=0.0, patience=9)
     start(strategy, grid, 1)
     assert not strategy.records[0].clients and strategy.records[0].rejections

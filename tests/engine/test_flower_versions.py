@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from golden.test_golden import WRITTEN, machine
-from support.flower import ALL, LOCAL, grid_of, rounds_of, start, strategy_of, task_of
+from support.flower import ALL, LOCAL, grid_of, rounds_of, start, state_of, strategy_of, task_of
 from support.flower import own_clock as own_clock
 from support.release import ROOT, old_source
 from support.two_versions import ROUNDS, environment, unpack
@@ -37,7 +38,7 @@ def as_old(app: Any, which: Any) -> Any:
     """An app whose node is given questions as an old server writes them, so that it answers in the old version."""
 
     def answer(message: Message, context: Context) -> Message:
-        record = message.content["undrift"]
+        record = message.content.config_records["undrift"]
         if "versions" in record and which(context):
             head = ConfigRecord({name: x for name, x in record.items() if name != "versions"})  # type: ignore[misc]
             old = Message(RecordDict({"undrift": head}), 1, message.metadata.message_type)
@@ -80,7 +81,7 @@ def test_nodes_of_both_versions_give_one_hash(name: str, tmp_path: Path) -> None
     def seen(message: Message, context: Context) -> Message:
         reply = app(message, context)
         if message.metadata.message_type == "train":
-            versions = {content["undrift"]["version"] for content in (message.content, reply.content)}
+            versions = {content.config_records["undrift"]["version"] for content in (message.content, reply.content)}
             written.add((first(context), *versions))
         return reply  # type: ignore[no-any-return]
 
@@ -88,7 +89,7 @@ def test_nodes_of_both_versions_give_one_hash(name: str, tmp_path: Path) -> None
     strategy = strategy_of(name)
     start(strategy, grid, 2)
     assert written == {(True, 4), (False, 6)}
-    assert fingerprint(strategy.state) == fingerprint(rounds_of(name, ALL, ALL))
+    assert fingerprint(state_of(strategy)) == fingerprint(rounds_of(name, ALL, ALL))
 
 
 @pytest.mark.parametrize("name", ["fednova", "fedavg + top-k(0.5)"])
@@ -125,12 +126,12 @@ def as_grid(name: str, root: Path) -> Any:
 def test_a_node_refuses_an_old_server_that_could_not_read_its_uploads(tmp_path: Path) -> None:
     """FedNova's clients send less than release 0.2.0 expects."""
     asked = next(unpack(one["asked"]) for one in recorded() if "algorithm" in unpack(one["asked"]).content["undrift"])
-    order = dict(asked.content["undrift"]) | {"algorithm": repr(make("fednova"))}
+    order = dict(asked.content.config_records["undrift"]) | {"algorithm": repr(make("fednova"))}
     sent = Message(RecordDict({**asked.content, "undrift": ConfigRecord(order)}), 1, "train")
     sent.metadata.__dict__["_message_id"] = "x"
-    config = {"partition-id": 0, "num-partitions": 2, "state-dir": str(tmp_path)}
+    config: dict[str, bool | float | int | str] = {"partition-id": 0, "num-partitions": 2, "state-dir": str(tmp_path)}
     reply = client_app(Job(make("fednova"), Clinic()))(sent, Context(1, 1, config, RecordDict(), {}))
-    told = reply.content["undrift"]
+    told = reply.content.config_records["undrift"]
     assert told["version"] == 4 and "version 4 cannot carry Normalized: update undrift" in str(told["refused"])
 
 
@@ -145,14 +146,14 @@ def test_messages_of_the_last_release_are_answered_with_its_bits(tmp_path: Path)
         config = {**one["config"], "state-dir": str(tmp_path / one["method"])}
         reply = app(asked, Context(1, 1, config, RecordDict(), {}))
         kinds.add((one["method"], asked.metadata.message_type))
-        own, old = dict(reply.content["undrift"]), dict(replied.content["undrift"])
+        own, old = dict(reply.content.config_records["undrift"]), dict(replied.content.config_records["undrift"])
         assert own["version"] == old["version"] == 4
         if asked.metadata.message_type == "query":
             assert old.items() <= own.items()
             continue
-        sent, expected = decode(reply.content["arrays"]), decode(replied.content["arrays"])  # type: ignore[arg-type]
+        sent, expected = decode(reply.content.array_records["arrays"]), decode(replied.content.array_records["arrays"])  # type: ignore[arg-type]
         assert set(sent) == set(expected) and all(torch.equal(sent[name], x) for name, x in expected.items())
-        timed = lambda text: [[*v[:4], *v[5:]] for v in json.loads(str(text))["visits"]]  # noqa: E731
+        timed: Callable[[Any], Any] = lambda text: [[*v[:4], *v[5:]] for v in json.loads(str(text))["visits"]]  # noqa: E731
         assert timed(own["summary"]) == timed(old["summary"])
     assert kinds == {(name, kind) for name in ("fedavg", "scaffold") for kind in ("query", "train")}
 
@@ -177,7 +178,7 @@ def test_replies_of_the_last_release_enter_the_sum(tmp_path: Path) -> None:
         start(strategy, grid, ROUNDS)
         assert not any(r.reason is not Reason.EMPTY for record in strategy.records for r in record.rejections)
         expected = Simulation(make(name), task_of(name), LOCAL, seed=3).run(ROUNDS)
-        assert fingerprint(strategy.state) == fingerprint(expected)
+        assert fingerprint(state_of(strategy)) == fingerprint(expected)
 
 
 @pytest.fixture(scope="module")

@@ -80,7 +80,7 @@ class Frozen(Net):
     def __init__(self) -> None:
         super().__init__()
         self.layers[1].requires_grad_(False).eval()
-        self.layers[1].running_mean += 1  # type: ignore[operator]
+        self.layers[1].running_mean += 1  # type: ignore[assignment, operator]
 
 
 def statistics(state: ServerState) -> list[float]:

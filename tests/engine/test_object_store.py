@@ -143,7 +143,8 @@ def test_a_store_that_fails_sets_the_client_aside(monkeypatch: pytest.MonkeyPatc
     def cat(self: object, path: str, *rest: object, **more: Any) -> bytes:
         if "/4/" in path:
             raise TimeoutError("no answer\nfrom the store")
-        return read(self, path, *rest, **more)
+        out: bytes = read(self, path, *rest, **more)
+        return out
 
     def pipe(self: object, path: str, *rest: object, **more: Any) -> None:
         if "/5/" in path:
@@ -219,6 +220,6 @@ def test_the_best_round_takes_its_states_along(tiny: Path, tmp_path: Path) -> No
         ({"states": "local:///x/y", "name": "flower"}, "engine: states: Flower's nodes store states in folders; leave"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(engine: dict[str, str], said: str) -> None:
+def test_settings_that_cannot_work_are_refused(engine: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         resolve_engine(EngineConfig(**engine))

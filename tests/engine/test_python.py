@@ -20,7 +20,7 @@ def test_a_method_is_taken_as_text() -> None:
 
 def test_make_takes_compositions() -> None:
     assert make("fedsam", rho=0.05) == make("fedsam(0.05)")
-    assert make("fedsam + fsa(larger=0.9)", preset="fedfsa").perturbation.rho == 0.1
+    assert make("fedsam + fsa(larger=0.9)", preset="fedfsa").perturbation.rho == 0.1  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="a composition includes them; write method ="):
         make("scaffold + sam", rho=0.1)
 
@@ -120,15 +120,15 @@ def test_arguments_in_wrong_places_are_refused_by_name() -> None:
     with pytest.raises(
         TypeError, match=r"Simulation: task must be a TensorTask, .*, got Local, which has no population"
     ):
-        Simulation("fedavg", Local(), blobs())
+        Simulation("fedavg", Local(), blobs())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"Simulation: task must be .*, got the class TensorTask"):
-        Simulation("fedavg", TensorTask)
+        Simulation("fedavg", TensorTask)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"Simulation: local must be the settings of local training, .*, got float"):
-        Simulation("fedavg", blobs(), 0.1)
+        Simulation("fedavg", blobs(), 0.1)  # type: ignore[arg-type]
     with pytest.raises(
         TypeError, match=r'Simulation: algorithm must be a method, make\("scaffold"\), .*, got TensorTask'
     ):
-        Simulation(blobs(), "fedavg")
+        Simulation(blobs(), "fedavg")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("client", [99, -1])

@@ -144,7 +144,7 @@ def test_a_strategy_leaves_out_whom_it_rejected(tmp_path: Path) -> None:
     grid = StandInGrid(client_app(Job(make("fedavg"), task)), 8, tmp_path)
 
     def garbled(message: Any, reply: Any) -> Any:
-        reply.content["undrift"]["summary"] = "{"
+        reply.content.config_records["undrift"]["summary"] = "{"
         return reply
 
     grid.faults, rule = {5: garbled}, Quarantine(after=2, rounds=3)
@@ -163,4 +163,4 @@ def test_a_strategy_leaves_out_whom_it_rejected(tmp_path: Path) -> None:
     )
     resumed.quarantined.restore([(0, 5, "TREE"), (5, 5, "TREE")], 6)
     orders = resumed.configure_train(7, ArrayRecord({}), ConfigRecord(), grid)
-    assert sorted(c for m in orders for c in m.content["undrift"]["clients"]) == [0, 1, 2, 3, 4, 6, 7]
+    assert sorted(c for m in orders for c in m.content.config_records["undrift"]["clients"]) == [0, 1, 2, 3, 4, 6, 7]  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -75,7 +75,7 @@ def test_optimizers_and_schedules(method: str, pool: Pool) -> None:
 def test_unequal_work_and_a_selection_by_losses(pool: Pool) -> None:
     algorithm = parse("scaffold + power-of-choice(6)")
     local = replace(LOCAL, epochs="uniform:1-3", deadline=2.0, speed="uniform:0.2-2.0")
-    given = {"cohort": 4, "seed": 1, "availability": lambda client, t: (client + t) % 5 > 0}
+    given: dict[str, Any] = {"cohort": 4, "seed": 1, "availability": lambda client, t: (client + t) % 5 > 0}
     expected, reference = list(Simulation(algorithm, Clinic(), local, **given).rounds(3))[-1]
     with Simulation(algorithm, Clinic(), local, **given, backend=RayBackend(pool, chunk=2)) as simulation:
         state, record = list(simulation.rounds(3))[-1]
@@ -211,13 +211,13 @@ def test_personal_models_are_scored_by_the_workers(pool: Pool) -> None:
     expected = reference.scores(reference.run(2), range(8), half_of)
     with Simulation(make("fedper"), Clinic(), LOCAL, seed=1, backend=RayBackend(pool, chunk=3)) as simulation:
         found = simulation.scores(simulation.run(2), range(8), half_of)
-        assert simulation.backend._worker is None  # nothing was computed in this process
+        assert cast(RayBackend, simulation.backend)._worker is None  # nothing was computed in this process
     assert found == expected and list(found) == list(range(8))
 
 
 def test_chunks_are_balanced_and_complete(pool: Pool) -> None:
     with Simulation(make("fedavg"), Clinic(), LOCAL, backend=RayBackend(pool, chunk=3)) as simulation:
-        chunks = simulation.backend._chunks(range(8))
+        chunks = cast(RayBackend, simulation.backend)._chunks(range(8))
     assert sorted(client for chunk in chunks for client in chunk) == list(range(8))
     loads = [sum(Clinic.sizes[client] for client in chunk) for chunk in chunks]
     assert max(loads) <= max(max(Clinic.sizes), 2 * sum(Clinic.sizes) / len(chunks))
@@ -257,7 +257,8 @@ def test_probability_and_clients_own_models_on_workers_of_its_own(started: Any) 
         for client in range(8):
             own, expected = (each.personal(state, client).state_dict() for each in (simulation, reference))
             assert all(torch.equal(x, expected[name]) for name, x in own.items())
-        pids, states = simulation.backend.pool.pids(), simulation.backend.states
+        backend = cast(RayBackend, simulation.backend)
+        pids, states = backend.pool.pids(), backend.states
     deadline = time.monotonic() + 60
     while any(os.path.exists(f"/proc/{pid}") for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -278,7 +279,7 @@ def test_options_that_cannot_work_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="RayBackend: memory://states/run: memory is seen by one process only"):
         RayBackend(root="memory://states/run")
     with pytest.raises(TypeError, match=r"RayBackend keeps .* on disk: give root= the path .*, got MemoryStore"):
-        RayBackend(root=MemoryStore())
+        RayBackend(root=MemoryStore())  # type: ignore[arg-type]
 
 
 @pytest.mark.sweep(every=0)
@@ -302,7 +303,7 @@ def test_workers_on_a_device_have_the_cpus_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("UNDRIFT_DEVICE_MODULE", "support.pretend")
-    algorithm, given = make("scaffold"), {"cohort": 5, "seed": 1}
+    algorithm, given = make("scaffold"), dict[str, Any](cohort=5, seed=1)
     expected = Simulation(algorithm, Clinic(), LOCAL, **given).run(2)
     with (
         Pool(2) as pool,
@@ -342,7 +343,7 @@ def test_a_pool_that_fits_and_what_ray_costs(started: Any) -> None:
 @pytest.mark.sweep(every=0)
 def test_models_with_buffers_of_every_dtype_and_bfloat16_weights(started: Any) -> None:
     ray.cloudpickle.register_pickle_by_value(sys.modules["support.own_dtypes"])
-    given = {"local": replace(LOCAL, precision="bf16"), "cohort": 4, "seed": 1}
+    given: dict[str, Any] = {"local": replace(LOCAL, precision="bf16"), "cohort": 4, "seed": 1}
     expected = Simulation("scaffold", Texts(), **given).run(2)
     with Pool(2) as pool, Simulation("scaffold", Texts(), **given, backend=RayBackend(pool)) as simulation:
         assert fingerprint(simulation.run(2)) == fingerprint(expected)
@@ -353,7 +354,7 @@ def test_clients_trained_together_in_any_groups(pool: Pool) -> None:
     inputs = torch.randn(90, 5, generator=torch.Generator().manual_seed(0))
     owners = torch.split(torch.arange(90), [20, 3, 7, 20, 9, 11, 20])
     task = TensorTask(lambda: torch.nn.Linear(5, 3), inputs, (inputs[:, 0] > 0).long(), owners)
-    given = {"local": replace(LOCAL, together=3), "cohort": 5, "seed": 2}
+    given: dict[str, Any] = {"local": replace(LOCAL, together=3), "cohort": 5, "seed": 2}
     expected = Simulation("scaffold", task, **given).run(2)
     with Simulation("scaffold", task, **given, backend=RayBackend(pool)) as simulation:
         assert fingerprint(simulation.run(2)) == fingerprint(expected)

@@ -57,7 +57,7 @@ def test_errors_are_those_of_one_process_and_name_their_subject(pool: Pool) -> N
         with pytest.raises(
             ClientError, match=r"^client \d: the score of its personal model after round 1 failed: KeyErr"
         ):
-            simulation.scores(state, [2, 3], no_test)
+            simulation.scores(state, [2, 3], no_test)  # type: ignore[arg-type]
         lock = threading.Lock()
         with pytest.raises(
             TypeError, match=r"the score function cannot be sent to the workers: cannot pickle '_thread"
@@ -130,8 +130,8 @@ def test_numbers_of_a_backend_are_whole(wrong: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=f"RayBackend: {name} must be a whole number"):
         RayBackend(**wrong)
     with pytest.raises(TypeError, match=r"Pool: workers must be a whole number of 1 or more, got 1\.5"):
-        Pool(1.5)
+        Pool(1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Pool: threads must be 1 or more, got 0"):
         Pool(1, threads=0)
     with pytest.raises(ValueError, match="RayBackend: wait must be a number of seconds, 0 or more, got 'long'"):
-        RayBackend(wait="long")
+        RayBackend(wait="long")  # type: ignore[arg-type]

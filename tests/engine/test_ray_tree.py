@@ -59,7 +59,7 @@ def merges(backend: RayBackend, simulation: Simulation, rounds: int) -> tuple[st
         counts.append(len(replies))
         return replies
 
-    backend._served = counted  # type: ignore[method-assign]
+    backend._served = counted  # type: ignore[assignment, method-assign]
     with simulation:
         return fingerprint(simulation.run(rounds)), max(counts)
 

@@ -3,6 +3,7 @@
 import json
 from math import nan
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def test_the_way_through_a_message_changes_no_bit(name: str) -> None:
     split = Simulation(algorithm, clinic(algorithm), LOCAL)
     broadcast = server.send(algorithm, split.start(), split.job.setting)
     gate, visits = Gate(algorithm, LOCAL, broadcast, clients), list[Visit]()
-    total, reported = gate.total(), {}
+    total, reported = gate.total(), dict[str, Any]()
     for chunk in ([5, 0], [7], [3, 4]):
         part = split.worker.serve(broadcast, chunk, {}, len(clients)).flatten()
         read = Partial(gate.total()).restore(*part, len(broadcast.params))

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-Damage = Callable[[Path], None]
+Damage = Callable[[Path], object]
 
 
 def truncated(length: int) -> Damage:

@@ -30,7 +30,8 @@ def resumed_from(folder: Path) -> int:
     """Finish a run in another process; the round it went on from."""
     assert wait(forked(lambda: resume(folder, task=small_task()))) == 0
     events = [json.loads(line) for line in (folder / "audit.jsonl").read_text().splitlines()]
-    return [event["round"] for event in events if event["event"] == "resume"][-1]
+    out: int = [event["round"] for event in events if event["event"] == "resume"][-1]
+    return out
 
 
 @pytest.mark.parametrize("part", ["0000003.safetensors", "0000003.json"])

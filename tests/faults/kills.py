@@ -78,7 +78,7 @@ def begin(folder: Path, method: str) -> None:
         cohort=COHORT,
         local=Local(lr=0.05, epochs=1, batch_size=4),
         output={"checkpoint_every": every},
-        **({"durations": "log-normal(1, sd=1)"} if "buffered" in method else {}),
+        **({"durations": "log-normal(1, sd=1)"} if "buffered" in method else {}),  # type: ignore[arg-type]
     )
 
 

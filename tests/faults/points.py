@@ -109,7 +109,7 @@ def arm(point: str, round: int) -> None:
         die()
 
     setattr(given.owner, given.name, lethal)
-    simulation.Simulation.round = counted
+    simulation.Simulation.round = counted  # type: ignore[method-assign, assignment]
     if strategy is not None:  # a deployment
         sent = strategy.UndriftStrategy._begin
         strategy.UndriftStrategy._begin = begun

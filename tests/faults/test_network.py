@@ -41,7 +41,7 @@ class Behind(Deployment):
         self.proxy = self.proxy or FaultProxy(self.ports["nginx"])
         self.own = {name: deploy.free_port() for name in self.members}
         for name in self.members:
-            kept_alive(lambda name=name: self.node(name), lambda name=name: self.admitted(name), 400)
+            kept_alive(lambda name=name: self.node(name), lambda name=name: self.admitted(name), 400)  # type: ignore[misc]
 
     @property
     def members(self) -> list[str]:

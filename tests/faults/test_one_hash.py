@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from faults.figures import record
+from support.flower import state_of
 from undrift import Local, Simulation, make
 from undrift.core.records.types import Upload
 from undrift.core.server import step as server
@@ -91,6 +92,6 @@ def test_a_hundred_orders_of_replies_on_flower(tmp_path: Path) -> None:
     for seed in range(100):
         strategy = flower.strategy_of("scaffold", cohort=5)
         flower.start(strategy, flower.grid_of("scaffold", 1 + seed % 8, tmp_path / str(seed), seed))
-        found.add(fingerprint(strategy.state))
+        found.add(fingerprint(state_of(strategy)))
     record("R9", "100 orders of replies, 1 to 8 nodes, and the simulation", distinct_hashes=len(found | {expected}))
     assert found == {expected}

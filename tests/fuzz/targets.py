@@ -99,7 +99,7 @@ def _wire(data: bytes) -> object:
     kind = (ServerState, Broadcast, ClientState, Upload)[data[0] % 4 if data else 0]
     body = data[1:]
     head = b"undrift1" + sha256(body).digest() if len(body) % 5 else b""
-    return wire.from_bytes(kind, algorithm, head + body, len(state.params))
+    return wire.from_bytes(kind, algorithm, head + body, len(state.params))  # type: ignore[type-var]
 
 
 def _wire_seeds() -> list[bytes]:

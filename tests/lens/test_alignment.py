@@ -141,7 +141,7 @@ def test_cosines_and_what_they_tell() -> None:
     close(cosines(rows), [[1, half, -1, 0], [half, 1, -half, 0], [-1, -half, 1, 0], [0, 0, 0, 0]])
     result = off_diagonal(cosines(rows[:3]))
     close(result["mean"], -1 / 3)
-    assert (result["min"], result["negative"]) == (-1.0, pytest.approx(2 / 3))
+    assert (result["min"], result["negative"]) == (-1.0, pytest.approx(2 / 3))  # type: ignore[comparison-overlap]
     with pytest.raises(ValueError, match=r"a pair needs two clients, got a matrix of shape \(1, 1\)"):
         off_diagonal(torch.ones(1, 1))
 

@@ -53,7 +53,8 @@ def dense(module: nn.Module, data: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
         return cross_entropy(functional_call(module, named, (x,)), y)
 
     w = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
-    return torch.autograd.functional.hessian(at, w)
+    out: Tensor = torch.autograd.functional.hessian(at, w)
+    return out
 
 
 def quadratic(matrix: Tensor, start: Tensor, optimum: Tensor | None = None) -> EmpiricalLoss:
@@ -215,7 +216,8 @@ def curvlinops() -> ModuleType:
         with suppress(ImportError):
             operators()
         import curvlinops
-    return curvlinops
+    out: ModuleType = curvlinops
+    return out
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, at its first pass forwards

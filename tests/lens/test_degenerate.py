@@ -109,7 +109,8 @@ class Tied(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.drop(self.norm(self.shared(self.shared(x))))
-        return self.head(self.both(x)[0] + x)
+        out: Tensor = self.head(self.both(x)[0] + x)
+        return out
 
 
 def test_a_layer_that_is_called_twice_has_one_row_for_each_input() -> None:

@@ -1,7 +1,7 @@
 """The loss as a function of a vector, and its surfaces."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def clinic() -> tuple[Clinic, nn.Module, list[tuple[Tensor, Tensor, float]]]:
 def test_model_is_left_as_it_was() -> None:
     task, module, data = clinic()
     bound = bind(module)
-    module.body.eval()
+    module.get_submodule("body").eval()
     modes = [part.training for part in module.modules()]
     before = {name: value.clone() for name, value in module.state_dict().items()}
     stream = torch.get_rng_state()
@@ -83,7 +83,7 @@ def test_every_shape_of_batch_is_counted_and_cast() -> None:
 
 
 def test_only_trainable_parameters_count() -> None:
-    module = mlp()
+    module: Any = mlp()
     module[0].requires_grad_(False)
     objective = EmpiricalLoss(module, loss, batches())
     assert objective.layout.size == 27 and objective.gradient().shape == (27,)
@@ -164,8 +164,8 @@ def test_filter_normalisation_does_not_see_a_rescaled_network() -> None:
     """Without biases, ReLU layers times c and 1 / c are the same function; a filter-normalised surface is as well."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        plain = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 3, bias=False)).double()
-    scaled = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 3, bias=False)).double()
+        plain: Any = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 3, bias=False)).double()
+    scaled: Any = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 3, bias=False)).double()
     for factor, index in ((5.0, 0), (0.2, 2)):
         scaled[index].weight.data = plain[index].weight.data * factor
     drawn = surfaces(

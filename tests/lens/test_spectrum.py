@@ -34,6 +34,7 @@ from undrift.lens import (
 from undrift.lens.spectrum import band_energy, banded_tensors, edges, long_band_energy
 from undrift.observe.live import _divergence
 from undrift.testing import Clinic, Quadratics
+from undrift.testing.rounds import states_of
 
 LAYOUT = Layout(("conv.weight", "conv.bias", "fc.weight"), ((4, 2, 3, 3), (4,), (5, 7)))
 SIZES = (72, 4, 35)
@@ -54,7 +55,7 @@ def transform(x: Tensor) -> np.ndarray:
 def cells(matrix: Tensor, bands: int) -> list[list[list[np.ndarray]]]:
     """Layer by layer and band by band every client's bins, by the definition; layers with too few bins are left out."""
     out = []
-    for piece in torch.split(matrix, SIZES, dim=1):
+    for piece in torch.split(matrix, SIZES, dim=1):  # type: ignore[arg-type]
         bins = [transform(row) for row in piece]
         count = piece.shape[1] // 2 + 1
         if count >= bands:
@@ -67,7 +68,7 @@ def test_spread_is_that_of_explicit_pairs() -> None:
     matrix, bands = vectors(), 10
     found = spread(matrix, LAYOUT)
     assert found.layers == ("conv.weight", "fc.weight")
-    every = {b: [] for b in range(bands)}
+    every: dict[int, list[Any]] = {b: [] for b in range(bands)}
     for n, layer in enumerate(cells(matrix, bands)):
         for b, clients in enumerate(layer):
             pairs = [np.linalg.norm(x - y) for x, y in combinations(clients, 2)]
@@ -109,7 +110,7 @@ def test_consensus_is_the_energy_of_the_mean_over_the_mean_energy() -> None:
 def test_bands_add_up_to_the_vectors() -> None:
     matrix = vectors(3)
     found = consensus(matrix, LAYOUT)
-    layers = [piece for piece, size in zip(torch.split(matrix, SIZES, dim=1), SIZES, strict=True) if size > 18]
+    layers = [piece for piece, size in zip(torch.split(matrix, SIZES, dim=1), SIZES, strict=True) if size > 18]  # type: ignore[arg-type]
     close(found.energy.sum(dim=1), [float(x.square().sum(dim=1).mean()) for x in layers])
     close(found.shared.sum(dim=1), [float(x.mean(dim=0).square().sum()) for x in layers])
 
@@ -280,11 +281,11 @@ def test_probed_updates_are_those_of_the_next_round_and_change_nothing(name: str
         for what in ("gradient", "perturbation"):
             assert client_vectors(probed, other, clients, what).shape == found.shape
         assert torch.equal(before, other.params) and torch.equal(random, torch.get_rng_state())
-        sent = server.send(plain.algorithm, state, plain.job.setting)
+        sent = server.send(plain.job.algorithm, state, plain.job.setting)
         for row, client in zip(found, clients, strict=True):
-            gate = Gate(plain.algorithm, local, sent, [client])
-            assert torch.equal(row, plain.worker.visit(client, sent, state.accepted.get(client), gate).delta)
-        assert probed.worker.store.states.keys() == (set(clients) if other.accepted else set())
+            gate = Gate(plain.job.algorithm, local, sent, [client])
+            assert torch.equal(row, plain.worker.visit(client, sent, state.accepted.get(client), gate).delta)  # type: ignore[union-attr]
+        assert states_of(probed).keys() == (set(clients) if other.accepted else set())
         state, _ = plain.round(state, clients)
         other, _ = probed.round(other, clients)
         assert torch.equal(state.params, other.params)

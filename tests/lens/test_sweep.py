@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -29,7 +30,10 @@ class Odd(nn.Module):
         self.last = nn.Linear(8, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.last(nn.functional.dropout(self.norm(self.first(x)).relu().mean(dim=(2, 3)), 0.3, self.training))
+        out: Tensor = self.last(
+            nn.functional.dropout(self.norm(self.first(x)).relu().mean(dim=(2, 3)), 0.3, self.training)
+        )
+        return out
 
 
 def odd() -> Simulation:
@@ -67,9 +71,10 @@ def test_a_sweep_gives_the_gradients_of_a_probe_and_leaves_no_trace(lent: bool) 
 def test_a_model_may_live_in_a_vector_that_is_there() -> None:
     module, own = Odd(), bind(Odd())
     bound = bind(module, own.w)
+    theirs: Any = own.module
     assert bound.w.data_ptr() == own.w.data_ptr() and bound.layout == own.layout == layout_of(module)
     bound.check()
-    assert torch.equal(module.first.weight, own.module.first.weight)
+    assert torch.equal(module.first.weight, theirs.first.weight)
     with pytest.raises(ValueError, match="expected a vector of length"):
         bind(Odd(), own.w[1:])
 
@@ -185,7 +190,7 @@ def test_gradients_of_a_lent_model_are_neither_added_to_nor_left() -> None:
     own, found = [p.grad for p in model.parameters], dict[int, Tensor]()
     sweep(simulation, state, [0], lambda _: found.__setitem__, model)
     assert all(torch.equal(found[i], x) for i, x in clean.items()) and found.keys() == clean.keys()
-    assert all(p.grad is x and bool((x == 1).all()) for p, x in zip(model.parameters, own, strict=True))
+    assert all(p.grad is x and bool((x == 1).all()) for p, x in zip(model.parameters, own, strict=True))  # type: ignore[union-attr]
 
     def refuse(place: int, _: Tensor) -> None:
         raise ValueError(f"no more of {place}")

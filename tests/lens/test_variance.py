@@ -132,15 +132,15 @@ def test_other_filters_act_on_every_batch() -> None:
 
 def test_streams_merge_and_hold_a_few_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("undrift.lens.variance.CHUNK", 10)
-    clients, given = single(), {"filter": high_pass(0.3)}
+    clients, given = single(), dict[str, Any](filter=high_pass(0.3))
     whole, merged = streamed(clients, **given), HeterogeneityStream(LAYOUT, 5, **given)
     for k in (2, 0, 3, 1):
         part = HeterogeneityStream(LAYOUT, 5, **given)
         part.add(k, batches(clients[k], 5), len(clients[k]))
         merged.merge(part)
     merged.merge(HeterogeneityStream(LAYOUT, 5, **given))
-    for part in ("whole", "kept", "removed"):
-        assert numbers(merged, part) == pytest.approx(numbers(whole, part))
+    for name in ("whole", "kept", "removed"):
+        assert numbers(merged, name) == pytest.approx(numbers(whole, name))
     assert len(whole._means.mean) == 2 and merged.clients == {0, 1, 2, 3}
     with pytest.raises(ValueError, match="client 0 is in both"):
         whole.merge(merged)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -188,6 +189,7 @@ def test_every_parameter_learns(name: str) -> None:
 
 
 def test_small_cnn_reads_either_order_of_the_elements() -> None:
+    model: Any
     model, images = seeded(SmallCNN, 0), torch.randn(5, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     other = images.to(memory_format=torch.channels_last)
     assert torch.equal(model(images), model(other))
@@ -272,7 +274,7 @@ def test_the_head_can_be_private(name: str) -> None:
     """The tensors of the head are the last of the model, and as many as its outputs need."""
     bound = bind(own(name)())
     last = bound.layout.shapes[-2]
-    private = ~Private(head(bound.module)).shared(bound.layout)
+    private = ~Private(head(bound.module)).shared(bound.layout)  # type: ignore[operator]
     assert private.sum() == linear(last[1], last[0])
     assert private[-int(private.sum()) :].all()
     assert head(nn.Linear(2, 2)) == ("*",)

@@ -14,10 +14,10 @@ from undrift.models import INPUTS, MLP, arguments, build
 
 
 def test_a_class_and_a_function_get_what_they_name(own_code: Path) -> None:
-    net = build("their_parts:Net", classes=4, channels=1, image=8, width=5)
+    net: Any = build("their_parts:Net", classes=4, channels=1, image=8, width=5)
     assert net(torch.zeros(2, 1, 8, 8)).shape == (2, 4) and net.layers[1].weight.shape == (5, 64)
     function = build("their_parts:stack", classes=3, channels=1, image=28, widths=(6, 7))
-    assert function(torch.zeros(2, 1, 28, 28)).shape == (2, 3) and len(function) == 4
+    assert function(torch.zeros(2, 1, 28, 28)).shape == (2, 3) and len(function) == 4  # type: ignore[arg-type]
     assert build("their_parts:Regressor", inputs=5, outputs=2)(torch.zeros(3, 5)).shape == (3, 2)
     assert build("their_parts:Regressor", classes=4, inputs=5).out_features == 4
     assert build("torch.nn:Linear", classes=4, in_features=2, out_features=4).weight.shape == (4, 2)
@@ -27,7 +27,7 @@ def test_arguments_are_those_of_the_signature(own_code: Path) -> None:
     found = arguments("their_parts:Net")
     assert found["width"] is int and found["classes"] is Any
     assert arguments("their_parts:stack") == {"classes": Any, "widths": tuple[int, ...], "**": Any}
-    given = build("their_parts:Net", classes=4, channels=1, image=8, width=3)
+    given: Any = build("their_parts:Net", classes=4, channels=1, image=8, width=3)
     assert given.layers[1].out_features == 3
 
 
@@ -56,7 +56,8 @@ def test_a_maker_is_pickled_by_name(own_code: Path) -> None:
 
 
 def test_plug_ins_are_models(plugged: Path) -> None:
-    assert build("their-net", classes=4, channels=1, image=8).layers[3].out_features == 4
+    net: Any = build("their-net", classes=4, channels=1, image=8)
+    assert net.layers[3].out_features == 4
     assert arguments("their-net")["width"] is int
     with pytest.raises(ValueError, match="'thing': it must be a class"):
         build("thing", classes=4)

@@ -3,12 +3,14 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from support.rounds import part_of
 from undrift import Local, Simulation, TensorTask, make
 from undrift.algorithms import ALGORITHMS
 from undrift.core.server.wire import fingerprint
@@ -29,7 +31,8 @@ class Net(nn.Module):
         self.head = nn.Linear(4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(torch.tanh(self.projection(torch.tanh(self.norm(self.body(x))))))
+        out: Tensor = self.head(torch.tanh(self.projection(torch.tanh(self.norm(self.body(x))))))
+        return out
 
 
 def net() -> nn.Module:
@@ -59,8 +62,8 @@ def test_frozen_parts_are_constants_to_the_bit(name: str) -> None:
     for key, build in (("frozen", Started(net, frozen=FROZEN)), ("constant", constants)):
         simulation = Simulation(algorithm, replace(task, make=build), local, failures="raise")
         states[key] = simulation.run(3)
-        module = simulation.module(states[key])
-        first = task.model()
+        module: Any = simulation.module(states[key])
+        first: Any = task.model()
         assert torch.equal(module.body.weight, first.body.weight)
         assert not torch.equal(module.projection.weight, first.projection.weight)
         if not algorithm.keeps_buffers(local):
@@ -75,7 +78,7 @@ def test_frozen_parts_get_no_gradient_and_do_not_travel() -> None:
     sizes = sum(
         p.numel() for name, p in net().named_parameters() if not name.startswith("body") and name != "norm.bias"
     )
-    assert len(state.params) == len(state.parts["drift"].c) == sizes
+    assert len(state.params) == len(part_of(state, "drift").c) == sizes
     assert record.visits
     assert set(simulation.module(state).state_dict()) == set(net().state_dict())
 
@@ -109,7 +112,7 @@ def test_every_source_gives_the_same_weights(tmp_path: Path, monkeypatch: pytest
     for source in ("w.safetensors", "run", "w.pt", "lightning.pt", *references):
         found = read_weights(source, net)
         assert hash_weights(found) == hash_weights(weights), source
-        assert torch.equal(Started(net, found)().body.weight, weights["body.weight"])
+        assert torch.equal(Started(net, found)().body.weight, weights["body.weight"])  # type: ignore[arg-type, union-attr]
     with pytest.raises(ValueError, match="expected a state dict, names with tensors, got int"):
         read_weights("ownweights:nothing")
     with pytest.raises(ValueError, match="it takes a model, and there is none here"):
@@ -144,7 +147,7 @@ def test_each_difference_is_named() -> None:
     del weights["body.bias"]
     with pytest.raises(ValueError, match=r"missing body\.bias; unexpected extra; head\.weight has shape \(7, 4\) inst"):
         fit(net(), weights)
-    module = net()
+    module: Any = net()
     before = module.head.weight.clone()
     taken = fit(module, weights, "shapes")
     assert sorted(set(module.state_dict()) - set(taken)) == ["body.bias", "head.weight"]
@@ -181,11 +184,13 @@ def test_peft_trains_and_sends_the_adapters_only() -> None:
 
     def build() -> nn.Module:
         base = transformers.GPT2LMHeadModel(config)
-        return peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True))
+        out: nn.Module = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True))
+        return out
 
     class Words(TensorTask):
         def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-            return model(input_ids=batch[0], labels=batch[0]).loss
+            out: Tensor = model(input_ids=batch[0], labels=batch[0]).loss
+            return out
 
     words = torch.randint(11, (8, 6), generator=torch.Generator().manual_seed(0))
     task = Words(build, words, words, [torch.arange(4), torch.arange(4, 8)])

@@ -16,7 +16,7 @@ X = torch.randn(7, 2, 2, generator=torch.Generator().manual_seed(2), dtype=torch
 
 def small(samples: int) -> Variational:
     """Three latent units over the pixels themselves, five classes; the same weights whatever the samples."""
-    return seeded(partial(Variational, nn.Flatten(), 4, 3, 5, samples), 0).double()
+    return seeded(partial(Variational, nn.Flatten(), 4, 3, 5, samples), 0).double()  # type: ignore[return-value]
 
 
 def test_variational_cnn_size() -> None:
@@ -68,8 +68,8 @@ def test_without_samples_it_is_an_ordinary_network() -> None:
 def test_training_draws_as_dropout_does() -> None:
     model, same = small(2), X[:1].expand(3, 2, 2)
     one, again, other = (seeded(lambda: model(same), seed) for seed in (3, 3, 4))
-    assert torch.equal(one, again) and not torch.equal(one, other)
-    assert not torch.equal(one[0], one[1])  # every example has its own
+    assert torch.equal(one, again) and not torch.equal(one, other)  # type: ignore[arg-type]
+    assert not torch.equal(one[0], one[1])  # type: ignore[index]  # every example has its own
 
 
 def test_the_fixed_noise_neither_trains_nor_travels() -> None:

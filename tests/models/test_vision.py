@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -68,6 +69,8 @@ def test_densenet_of_fedlaw_has_a_group_norm_after_its_last_dense_block_only() -
 def fedlaw(model: nn.Module, x: Tensor) -> Tensor:
     """FedLAW's forward pass, layer by layer: norm, ReLU and convolution, twice in a layer and once in a transition."""
     parts = dict(model.get_submodule("features").named_children())
+    layer: Any
+    transition: Any
     x = parts["conv0"](x)
     for stage in range(1, 5):
         for layer in parts[f"denseblock{stage}"].children():
@@ -76,7 +79,8 @@ def fedlaw(model: nn.Module, x: Tensor) -> Tensor:
         if stage < 4:
             transition = parts[f"transition{stage}"]
             x = avg_pool2d(transition.conv(transition.norm(x).relu()), 2)
-    return model.get_submodule("classifier")(avg_pool2d(parts["norm5"](x).relu(), 4).flatten(1))
+    out: Tensor = model.get_submodule("classifier")(avg_pool2d(parts["norm5"](x).relu(), 4).flatten(1))
+    return out
 
 
 @pytest.mark.quick

@@ -166,7 +166,7 @@ def test_a_million_clients_are_not_gone_through() -> None:
             asked.append(client)
             return client % 2  # every other client has none
 
-    chosen = sample_clients(Many(), 10, seed=3)
+    chosen = sample_clients(Many(), 10, seed=3)  # type: ignore[arg-type]
     assert len(set(chosen)) == 10 and all(client % 2 for client in chosen) and len(asked) < 200
 
 
@@ -249,7 +249,7 @@ def test_updates_are_those_of_the_next_round(ended: Path, tmp_path: Path) -> Non
         identity, algorithm = Config.read(ended / "config.toml").identity(), scene.simulation.algorithm
     folder = shutil.copytree(ended, tmp_path / "run")
     resume(folder, rounds=3)
-    state = Checkpoints(folder / "checkpoints", algorithm, len(expected), identity).load(3)
+    state = Checkpoints(folder / "checkpoints", algorithm, len(expected), identity).load(3)  # type: ignore[arg-type]
     assert torch.allclose(state.params, expected, atol=1e-6) and not torch.allclose(state.params, scene.state.params)
 
 

@@ -21,7 +21,7 @@ from undrift.runs.reading import open_checkpoint as look
 
 pytestmark = pytest.mark.usefixtures("tiny")
 
-FEW = {"clients": 3, "examples": 20, "points": 3}
+FEW: dict[str, Any] = {"clients": 3, "examples": 20, "points": 3}
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,8 @@ class Still(nn.Module):
         self.first, self.idle = nn.Linear(2, 3), nn.Linear(2, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.first(x) + 0 * self.idle(x)
+        out: torch.Tensor = self.first(x) + 0 * self.idle(x)
+        return out
 
 
 def small() -> Simulation:

@@ -217,7 +217,8 @@ def polar(matrix: Tensor) -> Tensor:
     u, _, v = torch.linalg.svd(matrix)
     if torch.linalg.det(u @ v) < 0:
         v[-1] *= -1
-    return u @ v
+    out: Tensor = u @ v
+    return out
 
 
 METHODS: dict[str, Callable[[Oracle], None]] = {

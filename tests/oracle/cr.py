@@ -104,7 +104,7 @@ def fedcr(
         w = average(p, p.cohort(t), w, moved, sizes=False)
         new = {c: multiply(experts) for c, experts in seen.items()}
         common = [
-            tuple((1 - h.beta2) * a + h.beta2 * b for a, b in zip(old, new[c], strict=True)) if c in new else old
+            tuple((1 - h.beta2) * a + h.beta2 * b for a, b in zip(old, new[c], strict=True)) if c in new else old  # type: ignore[misc]
             for c, old in enumerate(common)
         ]
         path.append(w)
@@ -119,7 +119,7 @@ def tune(p: Problem, s: Settings, rounds: int, h: Hyper, client: int, x: Params,
 
     def loss(x: Params, point: Tensor, label: int, eps: Tensor) -> Tensor:
         mu, sig = moments(x, point, h.latent)
-        return entropy(sum(logits(x, mu, sig, e) for e in eps) / h.samples, label)
+        return entropy(sum(logits(x, mu, sig, e) for e in eps) / h.samples, label)  # type: ignore[arg-type]
 
     for batch in p.epochs(client, rounds, h.tuned):
         g = gradient(x, batch, samples(h, len(batch[1]), stream), loss)

@@ -59,7 +59,7 @@ def scaffold_i(p: Problem, s: Settings, rounds: int) -> Path:
             old, new = c.get(i, zero(w)), p.gradient(w, p.whole(i))
             new = scale(s.clip / norm(new), new) if s.clip is not None and norm(new) > s.clip else new
             shift = sub(server, old)
-            ys, _ = local(p, s, t, i, w, plain, lambda g, x, shift=shift: add(g, shift))
+            ys, _ = local(p, s, t, i, w, plain, lambda g, x, shift=shift: add(g, shift))  # type: ignore[misc]
             ends.append(ys[-1])
             changes.append(sub(new, old))
             c[i] = new
@@ -77,7 +77,7 @@ def gradfilter_feddyn(p: Problem, s: Settings, rounds: int, r: float, mu: float)
         for i in p.cohort(t):
             anchor = sub(w, h[i])
             rule = partial(spectral, r=r)
-            ys, _ = local(p, s, t, i, w, rule, lambda g, x, anchor=anchor: add(g, scale(mu, sub(x, anchor))))
+            ys, _ = local(p, s, t, i, w, rule, lambda g, x, anchor=anchor: add(g, scale(mu, sub(x, anchor))))  # type: ignore[misc]
             ends[i] = ys[-1]
         for i, y in ends.items():
             h[i] = add(h[i], sub(y, w))
@@ -211,7 +211,7 @@ def moon(p: Problem, s: Settings, rounds: int, mu: float, temperature: float, fe
         return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
 
     for t in range(rounds):
-        ends = {i: local(p, s, t, i, w, rule, lambda g, x: g)[0][-1] for i in p.cohort(t)}
+        ends = {i: local(p, s, t, i, w, rule, lambda g, x: g)[0][-1] for i in p.cohort(t)}  # type: ignore[arg-type]
         previous |= ends
         n = sum(p.examples(i) for i in ends)
         w = total([scale(p.examples(i) / n, y) for i, y in ends.items()])
@@ -232,7 +232,7 @@ METHODS: dict[str, Callable[..., Path]] = {
         p,
         s,
         n,
-        {"inverse": inverse, "complement": complement, "softmax": partial(softmax, temperature=temperature)}[rule],
+        {"inverse": inverse, "complement": complement, "softmax": partial(softmax, temperature=temperature)}[rule],  # type: ignore[arg-type]
     ),
     "fednolowe": lambda p, s, n: by_loss(p, s, n, complement),
     "moon": moon,

@@ -34,7 +34,8 @@ def keep_matrix(size: int, zeroed: frozenset[int]) -> Array:
             raise ValueError(f"bin {k} does not exist in a transform of {size} elements")
         keep[k] = 0.0
         keep[(size - k) % size] = 0.0
-    return (fourier.conj().T @ (keep[:, None] * fourier)).real / size
+    out: Array = (fourier.conj().T @ (keep[:, None] * fourier)).real / size
+    return out
 
 
 def drop_bins(t: Array, bins: Iterable[int]) -> Array:
@@ -128,8 +129,8 @@ def ordered(t: Array, order: Sequence[int] | str, f: Callable[[Array], Array]) -
         places.append(tuple(place))
     values = f(np.array([t[place] for place in places], dtype=np.float64))
     out = np.empty(t.shape)
-    for place, value in zip(places, values, strict=True):
-        out[place] = value
+    for where, value in zip(places, values, strict=True):
+        out[where] = value
     return out
 
 

@@ -72,7 +72,8 @@ def zero(a: Params) -> Params:
 
 def norm(a: Params) -> float:
     """L2 norm over all tensors together."""
-    return sum(float((a[name] ** 2).sum()) for name in a) ** 0.5
+    out: float = sum(float((a[name] ** 2).sum()) for name in a) ** 0.5
+    return out
 
 
 def unit(a: Params) -> Params:
@@ -227,7 +228,7 @@ def published_scaffold(p: Problem, s: Settings, rounds: int, rule: Rule) -> Path
         models = []
         for client in p.cohort(t):
             shift = sub(own.get(client, zero(w)), c)
-            xs, gs = local(p, s, t, client, w, rule, lambda g, x, add_on=shift: add(g, add_on))
+            xs, gs = local(p, s, t, client, w, rule, lambda g, x, add_on=shift: add(g, add_on))  # type: ignore[misc]
             own[client] = add(mean(gs), scale(2.0, shift))
             models.append(xs[-1])
         w, c = mean(models), add(c, scale(1.0 / p.population, total([own[i] for i in p.cohort(t)])))
@@ -246,7 +247,7 @@ def published_feddyn(p: Problem, s: Settings, rounds: int, rule: Rule, mu: float
         moves = []
         for client in p.cohort(t):
             pull = sub(scale(-1.0, h[client]), w)
-            xs, _ = local(p, s, t, client, w, rule, lambda g, x, a=pull: add(add(g, scale(mu, a)), scale(mu, x)))
+            xs, _ = local(p, s, t, client, w, rule, lambda g, x, a=pull: add(add(g, scale(mu, a)), scale(mu, x)))  # type: ignore[misc]
             moves.append(sub(xs[-1], w))
             h[client] = add(h[client], moves[-1])
         w = add(w, total(moves) if server == "sum" else mean(moves))
@@ -260,7 +261,7 @@ def fedcm(p: Problem, s: Settings, rounds: int, rule: Rule, a: float) -> Path:
     for t in range(rounds):
         lr, moves, slopes = s.lr * s.decay**t, [], []
         for client in p.cohort(t):
-            xs, _ = local(p, s, t, client, w, rule, lambda g, x, m=m: add(scale(a, g), scale(1 - a, m)))
+            xs, _ = local(p, s, t, client, w, rule, lambda g, x, m=m: add(scale(a, g), scale(1 - a, m)))  # type: ignore[misc]
             moves.append(sub(xs[-1], w))
             undecayed = add(moves[-1], scale(lr * s.weight_decay, total(xs[:-1])))
             slopes.append(scale(-1.0 / ((len(xs) - 1) * lr), undecayed))
@@ -276,7 +277,8 @@ def specgrad(
     rule = partial(spectral, r=r, phi=phi)
     if host in ("uniform", "fedprox"):
         return average(p, s, n, rule, mu=mu if host == "fedprox" else 0.0)
-    return {"scaffold": scaffold, "feddyn": partial(feddyn, mu=mu)}[host](p, s, n, rule)
+    out: Path = {"scaffold": scaffold, "feddyn": partial(feddyn, mu=mu)}[host](p, s, n, rule)  # type: ignore[operator]
+    return out
 
 
 METHODS: dict[str, Callable[..., Path]] = {

@@ -25,12 +25,13 @@ def sensitivity(old: Tensor, new: Tensor, measure: str) -> float:
         if min(a) == max(a) or min(b) == max(b):
             return float("nan")
         a, b = ([(x - min(u)) / (max(u) - min(u)) for x in u] for u in (a, b))
-    return sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) / (1 if measure == "sum" else len(a))
+    out: float = sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) / (1 if measure == "sum" else len(a))
+    return out
 
 
 def choose(scores: dict[str, float], most: int, choice: str) -> list[str]:
     """The largest, or smallest that are not zero; ties: the first; NaN last."""
-    left, out = {name: x for name, x in scores.items() if choice != "smallest" or x != 0}, []
+    left, out = {name: x for name, x in scores.items() if choice != "smallest" or x != 0}, list[str]()
     while left and len(out) < most:
         numbers = {name: x for name, x in left.items() if not isnan(x)}
         best = (min if choice == "smallest" else max)(numbers, key=numbers.__getitem__) if numbers else next(iter(left))
@@ -69,7 +70,7 @@ def fedspeed_fsa(
             def rule(p: Problem, client: int, w: Params, x: Params, batch: Any) -> Params:
                 return raised(p, x, batch, rho, larger, top.get(client, []), blend)
 
-            xs, _ = local(p, s, t, client, w, rule, lambda g, x, h=own, w=w: add(sub(g, h), scale(mu, sub(x, w))))
+            xs, _ = local(p, s, t, client, w, rule, lambda g, x, h=own, w=w: add(sub(g, h), scale(mu, sub(x, w))))  # type: ignore[misc]
             scores = {name: sensitivity(w[name], xs[-1][name], "normalized") for name in eligible}
             top[client] = choose(scores, chosen, "largest")
             models.append(xs[-1])
@@ -103,10 +104,10 @@ def fedfsa(
             def rule(p: Problem, client: int, w: Params, x: Params, batch: Any) -> Params:
                 return raised(p, x, batch, rho, larger, top.get(client, []))
 
-            xs, _ = local(p, s, t, client, w, rule, lambda g, x, m=m: add(scale(a, g), scale(1 - a, m)))
+            xs, _ = local(p, s, t, client, w, rule, lambda g, x, m=m: add(scale(a, g), scale(1 - a, m)))  # type: ignore[misc]
             scores = {name: sensitivity(w[name], xs[-1][name], measure) for name in eligible}
             if choice == "random":
-                scores = dict(zip(eligible, draw(client, t), strict=True))
+                scores = dict(zip(eligible, draw(client, t), strict=True))  # type: ignore[misc]
             top[client] = choose(scores, chosen, choice)
             moves.append(sub(xs[-1], w))
             slopes.append(slope(s, t, xs))
@@ -139,7 +140,7 @@ def fedwmsam(
                 ahead = sub(add(w, scale(next(steps), m_k)), x)
                 return p.gradient(add(x, scale(rho, unit(ahead))), batch)
 
-            xs, _ = local(p, s, t, client, w, rule, lambda g, x, m_k=m_k, a=a: add(scale(a, g), scale(1 - a, m_k)))
+            xs, _ = local(p, s, t, client, w, rule, lambda g, x, m_k=m_k, a=a: add(scale(a, g), scale(1 - a, m_k)))  # type: ignore[misc]
             moves.append(sub(xs[-1], w))
             slopes.append(slope(s, t, xs))
             own[client] = add(sub(old, c), slopes[-1])
@@ -182,7 +183,7 @@ def groups(points: list[Tensor], clusters: int) -> list[int]:
     order = torch.randperm(len(points), generator=torch.Generator().manual_seed(0)).tolist()
     centres, labels = [points[i] for i in order[:clusters]], [-1] * len(points)
     while True:
-        found = [min(range(len(centres)), key=lambda k, z=z: float((z - centres[k]).norm())) for z in points]
+        found = [min(range(len(centres)), key=lambda k, z=z: float((z - centres[k]).norm())) for z in points]  # type: ignore[misc]
         if found == labels:
             return labels
         labels = found

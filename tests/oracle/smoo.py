@@ -36,7 +36,7 @@ def fedsmoo(p: Problem, s: Settings, rounds: int, rho: float, mu: float) -> Path
 
         for client in active:
             anchor = sub(w, h[client])
-            xs, _ = local(p, s, t, client, w, rule, lambda g, x, a=anchor: add(g, scale(mu, sub(x, a))))
+            xs, _ = local(p, s, t, client, w, rule, lambda g, x, a=anchor: add(g, scale(mu, sub(x, a))))  # type: ignore[misc]
             h[client] = add(h[client], sub(xs[-1], w))
             ends.append(xs[-1])
         agreed = scale(rho, unit(mean([d[client] for client in active])))
@@ -66,7 +66,7 @@ def fedgloss(
         rule = partial(sam, rho=warm(rho_l, first, warmup, t))
         for client in p.cohort(t):
             anchor = sub(wt, h[client])
-            xs, _ = local(p, s, t, client, wt, rule, lambda g, x, a=anchor: add(g, scale(mu, sub(x, a))))
+            xs, _ = local(p, s, t, client, wt, rule, lambda g, x, a=anchor: add(g, scale(mu, sub(x, a))))  # type: ignore[misc]
             weights.append(float(p.examples(client)))
             moves.append(scale(weights[-1], sub(xs[-1], wt)))
             if mu:

@@ -34,7 +34,8 @@ def unflat(v: np.ndarray, like: Params) -> Params:
 def softmax(t: np.ndarray) -> np.ndarray:
     """e^t / sum e^t."""
     e = np.exp(t - t.max())
-    return e / e.sum()
+    out: np.ndarray = e / e.sum()
+    return out
 
 
 def mixture(rows: Rows, weights: Any) -> np.ndarray:
@@ -140,7 +141,8 @@ def fedlaw(
             by_s = float(g @ mean) * (gamma if form == "exp" else 2 * theta[m]) if shrink else 0.0
             theta = adam.step(theta, np.append(by_t, by_s), lr * 0.5 ** (epoch // halving))
     lam, gamma = parts()
-    return gamma * mixture(models, lam) - w
+    out: np.ndarray = gamma * mixture(models, lam) - w
+    return out
 
 
 def median(rows: Rows, result: Told) -> np.ndarray:
@@ -167,7 +169,7 @@ def multi_krum(rows: Rows, result: Told, f: int, q: int) -> np.ndarray:
     """Mean of the q best scores; ties to the lowest index."""
     scores = krum_scores(rows, f)
     best = sorted(range(len(rows)), key=lambda i: (scores[i], i))[:q]
-    return sum(rows[i] for i in best) / q
+    return sum(rows[i] for i in best) / q  # type: ignore[return-value]
 
 
 def krum(rows: Rows, result: Told, f: int) -> np.ndarray:
@@ -197,7 +199,7 @@ def norm_clip(rows: Rows, result: Told, c: float | None = None, q: float | None 
     if q is not None:
         bit = sum(1.0 for x in lengths if x <= limit) / len(rows)
         result["kept"]["c"] = limit * math.exp(-lr * (bit - q))
-    return sum(row * min(1.0, limit / x) for row, x in zip(rows, lengths, strict=True)) / len(rows)
+    return sum(row * min(1.0, limit / x) for row, x in zip(rows, lengths, strict=True)) / len(rows)  # type: ignore[return-value]
 
 
 def weiszfeld(rows: Rows, weights: list[float], passes: int, floor: float) -> Rows:
@@ -222,8 +224,8 @@ def geometric_median(rows: Rows, result: Told, passes: int, floor: float, by_exa
 
 def run(rule: Rule, p: Problem, s: Settings, rounds: int, **hyper: Any) -> Path:
     """The global model after each round; label counts and proxy batches are the task's."""
-    path, kept = [p.start()], {}
-    task = getattr(p, "task", None)
+    path, kept = [p.start()], dict[str, Any]()
+    task: Any = getattr(p, "task", None)
     for t in range(rounds):
         w, clients = path[-1], p.cohort(t)
         rows = [flat(local(p, s, t, c, w, plain, lambda g, _: g)[0][-1]) - flat(w) for c in clients]

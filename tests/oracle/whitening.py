@@ -14,4 +14,5 @@ def written_out(grad: Tensor, inputs: Tensor, share: float, size: int = 0) -> Te
     second = torch.zeros(width, width, dtype=torch.float64)
     for x in inputs @ projection:
         second += torch.outer(x, x) / len(inputs)
-    return grad @ projection @ torch.linalg.inv(torch.eye(width) + second / (share * second.trace()))
+    out: Tensor = grad @ projection @ torch.linalg.inv(torch.eye(width) + second / (share * second.trace()))
+    return out

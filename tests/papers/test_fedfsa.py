@@ -1,6 +1,7 @@
 """The experiments of the FedFSA paper: complete, buildable at both scales, and beside the numbers it prints."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -81,7 +82,7 @@ def test_figures_with_resnet_have_the_radii_of_section_5_3() -> None:
     own = (resnet["rho"], resnet["larger"], resnet["count"])
     expected |= {"cifar100-cnn": (0.05, 0.9, 2), "cifar10-resnet18": own, "cifar100-resnet18": own}
     for (part, _), trial in trials("figure5").items():
-        block = trial.config.algorithm().perturbation
+        block: Any = trial.config.algorithm().perturbation
         assert (block.rho, block.larger, block.count) == expected[part]
         assert trial.config.local.buffers == ("keep" if part.endswith("resnet18") else "average")
 

@@ -108,7 +108,7 @@ def test_an_item_has_runs_of_its_own_or_those_of_another() -> None:
 
 def test_a_client_that_is_the_test_set_is_not_counted() -> None:
     # Office-Home: 14,029 examples of 4 domains, one of them the test set: 3 clients with 3,507.25 on average
-    config = Config(data="office-home", partition="natural,test=0", rounds=2, local={"batch_size": 50, "epochs": 1})
+    config = Config(data="office-home", partition="natural,test=0", rounds=2, local={"batch_size": 50, "epochs": 1})  # type: ignore[arg-type]
     assert gradients(config) == 2 * 3 * 71
 
 
@@ -135,9 +135,9 @@ def test_ours_beside_published(tiny: Paper) -> None:
     assert first.difference == pytest.approx(1.0)
     assert first.gap is None
     assert (second.published, second.published_std) == (64.0, 1.0)
-    assert (second.gap, second.published_gap) == (pytest.approx(2.0), pytest.approx(4.0))
+    assert (second.gap, second.published_gap) == (pytest.approx(2.0), pytest.approx(4.0))  # type: ignore[comparison-overlap]
     # Student's quantile for 2 degrees of freedom is 4.3027; 4.3027 * 2 / sqrt(3) = 4.968
-    assert second.interval == (pytest.approx(-1 - 4.968, abs=1e-3), pytest.approx(-1 + 4.968, abs=1e-3))
+    assert second.interval == (pytest.approx(-1 - 4.968, abs=1e-3), pytest.approx(-1 + 4.968, abs=1e-3))  # type: ignore[comparison-overlap]
     headings, lines = result_cells([first, second], "fedavg")
     assert headings == ["setting", "method", "ours", "published", "difference", "ours vs fedavg", "published vs"]
     assert lines[1][2:] == ["63.00 ± 2.00", "64.00 ± 1.00", "-1.00 [-5.97, +3.97]", "+2.00 [-1.00, +5.00]", "+4.00"]
@@ -174,7 +174,7 @@ def costs_beside(tiny: Paper, fedavg: dict[str, float], fedsam: dict[str, float]
 
 def test_costs_of_several_targets(tiny: Paper) -> None:
     theirs = {"rounds@0.50": 30, "rounds@0.6": 70, "rounds@0.9": 99}  # the comparison has no target 0.9
-    lines = costs_beside(tiny, {"rounds@0.5": 40, "seconds": 3.0}, theirs)
+    lines = costs_beside(tiny, {"rounds@0.5": 40, "seconds": 3.0}, theirs)  # type: ignore[arg-type]
     assert [(line.label, line.measure, line.ours, line.published, line.seeds) for line in lines] == [
         ("fedavg", "rounds to 50 %", 50.0, 40, 2),
         ("fedavg", "rounds to 60 %", 90.0, None, 1),  # not reached in the paper
@@ -316,16 +316,16 @@ def test_a_step_that_could_not_be_measured_is_measured_again(tmp_path: Path, mon
     found = [nan, 0.5]
     module = sys.modules["undrift.papers.estimate"]  # the package has a function of this name
     monkeypatch.setattr(module, "_time_example", lambda _: found.pop(0))
-    config, file = Config(model="cnn", local={"batch_size": 2}), tmp_path / "steps.json"
+    config, file = Config(model="cnn", local={"batch_size": 2}), tmp_path / "steps.json"  # type: ignore[arg-type]
     steps = Steps(file)
     assert isnan(steps.seconds(config)) and isnan(steps.seconds(config)) and json.loads(file.read_text()) == {}
     assert Steps(file).seconds(config) == 1.0
 
 
 def test_runs_that_differ_in_numbers_are_rehearsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
+    made: list[Any] = []
     monkeypatch.setattr("undrift.papers.runner.dry_run", made.append)
-    settings = [
+    settings: list[dict[str, Any]] = [
         {"method": "fedsam", "arguments": {"rho": 0.1}, "partition": "dirichlet:0.1"},
         {"method": "fedsam", "arguments": {"rho": 0.2}, "partition": "dirichlet:0.6", "clients": 50},
         {"method": "fedavg + sam(rho=0.1)"},

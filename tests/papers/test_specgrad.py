@@ -35,7 +35,7 @@ def test_centralised_training_passes_as_often_over_the_data_as_federated() -> No
             whole, alone = runs[f"{data}-0.1"], runs[f"{data}-centralised"]
             assert whole.cohort
             assert whole.clients
-            assert alone.rounds * alone.local.epochs * whole.clients == whole.rounds * whole.local.epochs * whole.cohort
+            assert alone.rounds * alone.local.epochs * whole.clients == whole.rounds * whole.local.epochs * whole.cohort  # type: ignore[operator]
 
 
 def covered(name: str, image: int = 32) -> tuple[set[str], set[str]]:

@@ -76,7 +76,7 @@ def test_a_round_in_one_process_by_hand() -> None:
 
 @pytest.mark.parametrize("engine", ["ray", "flower"])
 def test_a_round_on_two_workers_by_hand(engine: str) -> None:
-    size = replace(SMALL, engine=engine, workers=2, network=8.0)
+    size = replace(SMALL, engine=engine, workers=2, network=8.0)  # type: ignore[arg-type]
     found = CostModel(size, MethodSize(), UNIT).predict()
     workers = 2 * CostModel(size, MethodSize(), UNIT).visit_seconds() + 2 * 3 + 2 * (4 + 10 * 10)
     merging, closing = 2 * (3 + 10 * (11 + 8)), 10 * (8 + 12) + 3
@@ -89,7 +89,7 @@ def test_a_round_on_two_workers_by_hand(engine: str) -> None:
 
 def test_chunks_are_those_of_the_backends() -> None:
     def chunks(engine: str, cohort: int, workers: int) -> int:
-        return RoundSize(10_000, cohort, engine=engine, workers=workers).chunks
+        return RoundSize(10_000, cohort, engine=engine, workers=workers).chunks  # type: ignore[arg-type]
 
     assert [chunks("ray", 100, 2), chunks("ray", 1000, 2), chunks("ray", 3, 8)] == [2, 8, 3]
     assert [chunks("flower", 100, 2), chunks("flower", 1, 2), chunks("local", 9, 1)] == [2, 1, 0]

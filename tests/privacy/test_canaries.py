@@ -127,7 +127,7 @@ def test_what_cannot_be_audited_is_refused() -> None:
 
 def test_an_audit_is_an_event_of_the_run_and_can_fail_its_verification(tmp_path: Path) -> None:
     folder, method = tmp_path / "run", "uniform + private-sum(0.5, 1)"
-    settings = {"clients": 10, "probability": 0.5, "rounds": 2, "local": {"steps": 1}}
+    settings: dict[str, Any] = {"clients": 10, "probability": 0.5, "rounds": 2, "local": {"steps": 1}}
     start(method=method, data="digits", model="mlp", folder=folder, **settings)
     before = (folder / "summary.json").read_bytes()
     said = CliRunner().invoke(app, ["audit", str(folder), "--canaries", "20", "--json"])

@@ -148,13 +148,13 @@ def test_nothing_without_noise_is_in_the_masked_sum_or_the_rows(tmp_path: Path) 
         data="digits",
         clients=6,
         rounds=2,
-        secure={"least": 4},
-        output={"lens_every": 0},
-        local={"steps": 2, "buffers": "keep"},
+        secure={"least": 4},  # type: ignore[arg-type]
+        output={"lens_every": 0},  # type: ignore[arg-type]
+        local={"steps": 2, "buffers": "keep"},  # type: ignore[arg-type]
     )
     start(config, tmp_path / "run")
     run = load_run(tmp_path / "run")
-    assert run.summary["privacy"]["epsilon"] > 0 and "train_loss" not in run.history.last()
+    assert run.summary["privacy"]["epsilon"] > 0 and "train_loss" not in run.history.last()  # type: ignore[index]
 
 
 def test_a_displacement_that_is_not_finite_counts_as_zero() -> None:

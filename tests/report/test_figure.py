@@ -90,7 +90,7 @@ def test_methods_in_the_same_plane(runs: list[Path], tmp_path: Path) -> None:
 
 
 def test_the_filter_of_a_look_is_ones_own_choice(runs: list[Path]) -> None:
-    asked = {"clients": 4, "parts": ["divergence"], "round": 2}
+    asked: dict[str, Any] = {"clients": 4, "parts": ["divergence"], "round": 2}
     result = look.look(runs[0], filter="gaussian(0.3)", **asked)
     assert result["divergence"]["filtered"]["filter"].startswith("gaussian(")
     assert "spectrum" not in result  # another filter is another look
@@ -100,7 +100,7 @@ def test_the_filter_of_a_look_is_ones_own_choice(runs: list[Path]) -> None:
 
 
 def test_looks_with_the_same_arguments_add_up(runs: list[Path]) -> None:
-    asked = {"clients": 3, "seed": 5, "round": 2}
+    asked: dict[str, Any] = {"clients": 3, "seed": 5, "round": 2}
     one = look.look(runs[0], parts=["divergence"], **asked)
     two = look.look(runs[0], parts=["views"], **asked)
     assert two["divergence"] == one["divergence"] and set(two["seconds"]) == {"divergence", "views"}

@@ -217,7 +217,7 @@ def test_landscapes_share_one_scale(material: Material) -> None:
     drawn = figure(material, "landscape-contour-even")
     grids = [panel.grid for _, panel in drawn.parts if panel.grid]
     assert [caption for caption, _ in drawn.parts] == ["fedavg", "sam-0.1"]
-    assert [(grid.low, grid.high) for grid in grids] == [(1.0, pytest.approx(2.2))] * 2
+    assert [(grid.low, grid.high) for grid in grids] == [(1.0, pytest.approx(2.2))] * 2  # type: ignore[comparison-overlap]
     assert grids[0].values[0][2] == pytest.approx(1 + 0.2 * (1 - 2 + 3))  # x is the first direction, y the second
     surface = figure(material, "landscape-surface-even")
     assert grid(surface).limits == grids[0].limits and surface.parts[0][1].solid and not drawn.parts[0][1].solid

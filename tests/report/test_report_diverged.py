@@ -10,6 +10,7 @@ import pytest
 
 from support.report import write_run
 from undrift.report import collect, index_rows, render, render_index, sections, sweep_figure
+from undrift.report.draw.description import Line
 from undrift.runs.folder.judge import best_row, lost_round, run_summary
 from undrift.runs.settings.goals import Column
 from undrift.studies.compare import Comparison
@@ -58,10 +59,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_round_of_an_evaluation_without_a_number() -> None:
-    done = [{"round": 1, "mae": 0.3}, {"round": 2, "mae": nan}, {"round": 3}]
+    done: list[dict[str, Any]] = [{"round": 1, "mae": 0.3}, {"round": 2, "mae": nan}, {"round": 3}]
     assert lost_round(done, "mae") == 2 and lost_round(done[:1], "mae") is None and lost_round([], "mae") is None
     assert lost_round([{"round": 1, "mae": None}], "mae") == 1
-    personal = [{"round": 1, "personal_mae": 0.1, "personal_seconds": 1}, {"round": 2, "personal_seconds": 1}]
+    personal: list[dict[str, Any]] = [
+        {"round": 1, "personal_mae": 0.1, "personal_seconds": 1},
+        {"round": 2, "personal_seconds": 1},
+    ]
     assert lost_round(personal, "personal_mae") == 2, "no client's model had a number"
     tried = [{**row, "clients": 2, "rejected": 0} for row in done]
     assert score(tried, "best", "mae") == -0.3 and score(tried, "last", "mae") != score(tried, "last", "mae")
@@ -89,7 +93,7 @@ def test_the_index_says_that_a_run_diverged(folder: Path) -> None:
 def test_a_sweep_has_no_point_of_runs_that_diverged(folder: Path) -> None:
     figure = sweep_figure(collect([folder]).runs, over="rho")
     (_, panel), *others = figure.parts
-    line = next(mark for mark in panel.marks if mark.bars)
+    line = next(mark for mark in panel.marks if isinstance(mark, Line) and mark.bars)
     assert not others and list(line.x) == [0.1] and list(line.y) == [0.2]
     assert "3 of 6 runs have no such number and are left out" in figure.reading
 

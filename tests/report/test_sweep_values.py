@@ -9,6 +9,7 @@ import pytest
 
 from support.report import write_run
 from undrift.report import ReportError, collect, sweep_figure
+from undrift.report.draw.description import Line
 from undrift.report.draw.print_figures import draw
 from undrift.runs.settings.config import Config
 
@@ -41,5 +42,5 @@ def test_runs_that_are_judged_by_different_metrics_share_no_axis(tmp_path: Path)
 def test_a_single_value_of_zero_has_room_for_levels(tmp_path: Path) -> None:
     folders = [written(tmp_path, 0, method="fedprox", arguments={"mu": 0.0}), written(tmp_path, 1, method="fedavg")]
     figure = sweep_figure(collect(folders).runs, over="mu")
-    level = next(mark for mark in figure.parts[0][1].marks if not mark.bars)
+    level = next(mark for mark in figure.parts[0][1].marks if isinstance(mark, Line) and not mark.bars)
     assert level.x[0] < 0 < level.x[1]

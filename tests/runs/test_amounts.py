@@ -26,7 +26,7 @@ def test_keys_that_are_not_used_leave_the_identity_alone() -> None:
         {"sampling": "uniform"},
     ):
         assert Config.build(same).identity() == empty
-    used = [
+    used: list[dict[str, Any]] = [
         {"local": {"epochs": 0.5}},
         {"local": {"epochs": "uniform:1-5"}},
         {"local": {"epochs": "math:gcd"}},

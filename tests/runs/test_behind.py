@@ -53,7 +53,7 @@ def test_rounds_are_stored_in_order() -> None:
     stored: list[dict[str, Any]] = []
     with Behind() as rounds:
         for number in range(3):
-            rounds.begin(lambda number=number: {"round": number}, stored.append)
+            rounds.begin(lambda number=number: {"round": number}, stored.append)  # type: ignore[misc]
             assert len(stored) == number
     assert [row["round"] for row in stored] == [0, 1, 2]
 

@@ -63,9 +63,15 @@ def test_the_papers_preset_is_the_former_default_of_run_files() -> None:
 
 def test_identity_is_what_the_result_depends_on() -> None:
     base = Config.build(GOOD).identity()
-    same = [{"engine": {"name": "local"}}, {"output": {"keep": 5}}, {"rounds": 70}]
+    same: list[dict[str, Any]] = [{"engine": {"name": "local"}}, {"output": {"keep": 5}}, {"rounds": 70}]
     same += [{"target": 0.9}, {"target": [0.7, 0.9]}]
-    other = [{"seed": 4}, {"arguments": {"rho": 0.1}}, {"local": {"lr": 0.1}}, {"partition": "iid"}, {"model": "cnn"}]
+    other: list[dict[str, Any]] = [
+        {"seed": 4},
+        {"arguments": {"rho": 0.1}},
+        {"local": {"lr": 0.1}},
+        {"partition": "iid"},
+        {"model": "cnn"},
+    ]
     assert {Config.build({**GOOD, **change}).identity() for change in same} == {base}
     assert len({Config.build({**GOOD, **change}).identity() for change in other} | {base}) == 1 + len(other)
 
@@ -75,7 +81,7 @@ def test_keys_that_are_not_used_leave_the_identity_alone() -> None:
     empty = Config().identity()
     assert empty == "5ca29867354171c8a789aa2a33ed66238b3a6448140b803ecfcc1024d18e3534"
     assert Config.build({"failures": "reject"}).identity() == empty
-    used = [{"probability": 0.1}, {"probability": 0.2}, {"failures": "raise"}]
+    used: list[dict[str, Any]] = [{"probability": 0.1}, {"probability": 0.2}, {"failures": "raise"}]
     assert len({Config.build(values).identity() for values in used} | {empty}) == 4
 
 

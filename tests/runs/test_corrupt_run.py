@@ -49,7 +49,7 @@ def test_the_columns_are_those_of_the_model_on_corrupted_test_images(tmp_path: P
     from safetensors.torch import load_file
 
     outcome = start(settings(partition="corrupt,severity=4,types=snow+contrast", rounds=2), tmp_path / "run")
-    task = prepare(settings(partition="corrupt,severity=4,types=snow+contrast")).task
+    task = prepare(settings(partition="corrupt,severity=4,types=snow+contrast")).data_task
     model = task.model()
     model.load_state_dict(load_file(outcome.folder / "model.safetensors"))
     model.eval()
@@ -74,14 +74,14 @@ def test_a_clean_run_has_no_such_columns(tmp_path: Path) -> None:
 
 def test_held_out_examples_are_corrupted() -> None:
     ready, clean = (prepare(settings(partition=text, holdout=0.3)) for text in ("corrupt", "iid"))
-    held = torch.cat([ready.task.own(client) for client in range(6)])
-    before, after = (task.own_split.inputs[held] for task in (clean.task, ready.task))
-    assert ready.task.own_split is ready.task.dataset.train
+    held = torch.cat([ready.data_task.own(client) for client in range(6)])
+    before, after = (task.own_split.inputs[held] for task in (clean.data_task, ready.data_task))
+    assert ready.data_task.own_split is ready.data_task.dataset.train
     assert (before != after).flatten(1).any(1).float().mean() > 0.95
 
 
 def test_test_images_are_the_same_for_all_methods_and_seeds() -> None:
-    one, two = (prepare(settings(method=m, seed=s)).task.corruptions for m, s in (("fedavg", 0), ("scaffold", 5)))
+    one, two = (prepare(settings(method=m, seed=s)).data_task.corruptions for m, s in (("fedavg", 0), ("scaffold", 5)))
     assert one is not None and two is not None and one.kinds == two.kinds == STANDARD
     for kind in ("gaussian-noise", "snow"):
         assert torch.equal(one.under(kind).inputs, two.under(kind).inputs)
@@ -106,8 +106,9 @@ def test_training_images_are_as_before() -> None:
     from undrift.data.tasks.corruption import assign
 
     ready, clean = prepare(settings()), prepare(settings(partition="iid"))
-    wanted = corrupted(clean.task.dataset.train.inputs.numpy(), assign(ready.partition, 0), 0)
-    assert np.array_equal(ready.task.dataset.train.inputs.numpy(), wanted)
+    assert ready.partition is not None and clean.partition is not None
+    wanted = corrupted(clean.data_task.dataset.train.inputs.numpy(), assign(ready.partition, 0), 0)
+    assert np.array_equal(ready.data_task.dataset.train.inputs.numpy(), wanted)
     assert ready.partition.sha256 == clean.partition.sha256
 
 

@@ -105,7 +105,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(code: int, st
         log = read_log(tmp_path / "audit.jsonl")
         assert log.size == (tmp_path / "audit.jsonl").stat().st_size, "no line is cut short"
         found = Checkpoints(folder, SCAFFOLD, len(states[0].params), "run", log=log).latest()
-        assert fingerprint(found) in (fingerprint(states[0]), fingerprint(states[1])), place
+        assert found is not None and fingerprint(found) in (fingerprint(states[0]), fingerprint(states[1])), place
         assert (found.round == 2) == (kept.rounds() == [1, 2])
     assert place >= 12, "open, write, sync and rename of two files, of their folder and of the log"
 

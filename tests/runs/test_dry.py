@@ -31,10 +31,10 @@ def test_trains_and_evaluates_one_round(settings: dict[str, Any], monkeypatch: p
 
 def test_the_partition_is_the_run_s_and_clients_are_few_and_small() -> None:
     setup = shrink(Config.build({"data": "cifar100", "partition": "dirichlet:0.1", "clients": 500, "cohort": 50}))
-    assert len(setup.partition.clients) == 500
+    assert setup.partition is not None and len(setup.partition.clients) == 500
     assert setup.config.cohort == COHORT
     assert setup.task.population == CLIENTS
-    assert max(map(len, setup.task.clients)) <= EXAMPLES
+    assert max(map(len, setup.data_task.clients)) <= EXAMPLES
 
 
 def test_a_single_client_trains_alone() -> None:

@@ -154,7 +154,10 @@ def test_a_model_s_image_size_must_be_that_of_the_data() -> None:
     with pytest.raises(ConfigError, match=r"cnn\(image=32\): the images of fashion-mnist have 28 pixels; resize them"):
         prepare(Config.build({**RUN, "model": {"name": "cnn", "image": 32}}))
     data = {"name": "fashion-mnist", "resize": 32}
-    assert prepare(Config.build({**RUN, "data": data, "model": {"name": "cnn", "image": 32}})).task.dataset.resize == 32
+    assert (
+        prepare(Config.build({**RUN, "data": data, "model": {"name": "cnn", "image": 32}})).data_task.dataset.resize
+        == 32
+    )
     assert prepare(Config.build({**RUN, "data": data, "model": None})).config.model == "cnn"
 
 

@@ -1,6 +1,7 @@
 """Images that are not square."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_models_that_read_them(tmp_path: Path) -> None:
-    rows = prepare(config(tmp_path, "mlp(width=4)")).task.model()
+    rows: Any = prepare(config(tmp_path, "mlp(width=4)")).task.model()
     assert rows.hidden[0].in_features == 20 * 32
     prepare(config(tmp_path, "resnet8"))
     prepare(config(tmp_path, None, resize=20))

@@ -97,7 +97,8 @@ def test_a_file_with_arguments_and_a_comparison(here: Path) -> None:
     config = Config.read(here / "run.toml")
     assert config.data == "./scans(owner='site', resize=8)"
     setup = prepare(config)
-    assert setup.task.dataset.shape == (1, 8, 8) and setup.partition.sizes.tolist() == [30, 25]
+    assert setup.data_task.dataset.shape == (1, 8, 8) and setup.partition is not None
+    assert setup.partition.sizes.tolist() == [30, 25]
     assert setup.config.model == "mlp"
     values = {"base": SMALL | {"rounds": 1}, "methods": [{"method": "fedavg"}, {"method": "fedsam"}], "seeds": [0]}
     compare(Comparison.build(values, "here"), here / "comparison")
@@ -151,7 +152,7 @@ def test_the_partition_command(here: Path) -> None:
 )
 def test_what_is_wrong_is_told_in_one_line(words: tuple[str, ...], message: str) -> None:
     done = run_cli("run", "fedavg", *words)
-    assert done.exit_code == 2 and message in done.output and done.output.count("\n") <= 2, done.output
+    assert done.exit_code == 2 and message in done.output and done.output.count("\n") <= 3, done.output
 
 
 def test_default_models_fit_the_size() -> None:

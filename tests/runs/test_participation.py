@@ -88,7 +88,7 @@ class Faulty(DataTask):
 @pytest.mark.parametrize("failures", ["reject", "raise"])
 def test_a_failure_is_rejected_or_ends_the_run(failures: str, tmp_path: Path) -> None:
     ready = prepare(settings(cohort=1.0, failures=failures))
-    task = ready.task
+    task = ready.data_task
     faulty = Faulty(task.dataset, task.clients, task.make, seed=task.seed)
     with open_simulation(replace(ready, task=faulty), tmp_path) as simulation:
         assert isinstance(simulation, Simulation) and simulation.failures == failures

@@ -54,7 +54,8 @@ def test_a_resumed_run_leaves_out_the_same_clients(tmp_path: Path) -> None:
 def test_without_quarantine_a_run_has_the_identity_it_always_had(tmp_path: Path) -> None:
     assert Config().identity() == Config.build({"quarantine": None}).identity()
     assert Config().identity() != Config.build({"quarantine": {}}).identity()
-    assert Config.build({"quarantine": {}}).quarantine.after == 3
+    quarantine = Config.build({"quarantine": {}}).quarantine
+    assert quarantine is not None and quarantine.after == 3
     assert Config.build({"quarantine": RULE}).toml().count("[quarantine]") == 1
 
 

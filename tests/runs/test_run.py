@@ -199,13 +199,14 @@ def test_partition_and_doctor(tmp_path: Path) -> None:
 def test_the_servers_examples_are_balanced_and_nobody_elses(tmp_path: Path) -> None:
     from undrift.runs.setup.prepare import prepare
 
-    task = prepare(settings(proxy=35)).task
+    task = prepare(settings(proxy=35)).data_task
     targets = torch.cat([y for _, y in task.proxy()])
     assert len(targets) == 35 and set(torch.bincount(targets).tolist()) == {3, 4}
     owned = torch.cat([task.training(client) for client in range(task.population)])
+    assert task.reserved is not None
     assert len(owned) == 600 - 35 and not set(owned.tolist()) & set(task.reserved.tolist())
     with pytest.raises(ValueError, match="no examples are reserved for the server"):
-        prepare(settings()).task.proxy()
+        prepare(settings()).data_task.proxy()
     with pytest.raises(
         ConfigError, match="proxy: 5000 examples at the server leave none for clients; set a smaller one"
     ):

@@ -37,7 +37,7 @@ def test_a_run_is_read(run: Outcome) -> None:
     saved = load_run(str(run.folder))
     assert saved.summary == run.summary and saved.config.method == "fedavg" and saved.report is None
     assert len(saved.history) == 2 and saved.history[-1]["accuracy"] == run.summary["accuracy"]
-    task = prepare(saved.config).task
+    task = prepare(saved.config).data_task
     for module in (saved.model(), saved.model(task)):
         assert not module.training and task.test(module).accuracy == run.summary["accuracy"]
     first = saved.model(task, round=1)
@@ -77,7 +77,7 @@ def test_a_run_in_progress_is_read(tmp_path: Path) -> None:
         start(Config.build(RUN), tmp_path / "run", stop)
     saved = load_run(tmp_path / "run")
     assert saved.summary is None and len(saved.history) == 1 and "1 of 2 rounds" in repr(saved)
-    assert prepare(saved.config).task.test(saved.model()).accuracy == saved.history[0]["accuracy"]
+    assert prepare(saved.config).data_task.test(saved.model()).accuracy == saved.history[0]["accuracy"]
 
 
 def test_weights_have_the_plain_names(run: Outcome, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_weights_have_the_plain_names(run: Outcome, tmp_path: Path) -> None:
 
 def test_a_client_has_a_model_of_its_own(personal: Outcome, run: Outcome, tmp_path: Path) -> None:
     saved = load_run(personal.folder)
-    task = prepare(saved.config).task
+    task = prepare(saved.config).data_task
     ones, others = saved.weights(client=0), saved.weights(client=1)
     assert any(not torch.equal(ones[name], others[name]) for name in ones)
     result = json.loads((personal.folder / "clients.json").read_text())["accuracy"]
@@ -117,7 +117,7 @@ def test_a_graph_computes_what_the_model_does(run: Outcome, tmp_path: Path) -> N
     reference = pytest.importorskip("onnx.reference")
     path = export(run.folder, tmp_path / "m.onnx")
     saved = load_run(run.folder)
-    task = prepare(saved.config).task
+    task = prepare(saved.config).data_task
     images = task.dataset.test.inputs[:5]
     (found,) = reference.ReferenceEvaluator(str(path)).run(None, {"input": images.numpy()})
     expected = torch.softmax(saved.model(task)(task.prepare(images)), 1)

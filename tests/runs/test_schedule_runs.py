@@ -96,7 +96,7 @@ def begin(folder: Path, schedule: str | None = "buffered(3)", method: str = "sca
         cohort=cohort,
         local=Local(lr=0.05, batch_size=4),
         durations="log-normal(1, sd=1.5)",
-        **({} if schedule is None else {"schedule": schedule}),
+        **({} if schedule is None else {"schedule": schedule}),  # type: ignore[arg-type]
     )
 
 

@@ -59,7 +59,7 @@ def test_numbers_to_predict_are_judged_in_their_own_units() -> None:
 
 def test_a_run_of_an_earlier_version_continues_as_it_began() -> None:
     given = config("ill", rounds=4)
-    old = load("ward.csv", target="ill", owner="ward", **BEFORE)
+    old = load("ward.csv", target="ill", owner="ward", **BEFORE)  # type: ignore[arg-type]
     whole = start(given, "whole", setup=prepare(given, old)).summary["sha256"]
     begun = given.model_copy(update={"rounds": 2})
     start(begun, "part", setup=prepare(begun, old))

@@ -161,6 +161,9 @@ def test_models_of_a_task_made_in_python_are_read_with_the_task(tmp_path: Path) 
     page = out._repr_html_()
     assert "fashion" not in page and "dirichlet" not in page and "rooms" in page and ">best<" in page
     run = load_run(out.folder)
+    last: Any
+    first: Any
+    own: Any
     last, first, own = run.model(task), run.model(task, round=3), run.model(task, client=2)
     assert not torch.equal(first.last.weight, last.last.weight)
     assert not torch.equal(own.last.weight, last.last.weight)
@@ -201,13 +204,18 @@ def test_a_first_evaluation_that_fails_names_the_criterion_or_the_metrics(tmp_pa
         (nn.MSELoss(), {"own": lambda outputs, targets: outputs.nothing}, r"metrics: the first .*AttributeError"),
     ]
     for i, (criterion, metrics, message) in enumerate(cases):
-        task = replace(lines(), criterion=criterion, metrics=metrics)
+        task = replace(lines(), criterion=criterion, metrics=metrics)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match=message):
             start(task=task, folder=tmp_path / str(i), **SETTINGS)
 
 
 def test_a_round_in_which_nobody_trained_is_not_the_best(tmp_path: Path) -> None:
-    shared = {"rounds": 3, "cohort": 2, "target": 0.001, "availability": "test_tasks:away_in_the_second_round"}
+    shared: dict[str, Any] = {
+        "rounds": 3,
+        "cohort": 2,
+        "target": 0.001,
+        "availability": "test_tasks:away_in_the_second_round",
+    }
     out = start(task=Quadratics.random(4), folder=tmp_path / "run", **shared)
     assert [("train_loss" in row, row["clients"]) for row in rows_of(out.folder)] == [(True, 2), (False, 0), (True, 2)]
     assert out.summary["best"] > 0 and out.summary["best_round"] != 2 and out.summary["rounds_to_target"] is None

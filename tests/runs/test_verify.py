@@ -112,7 +112,7 @@ FORGERIES: dict[str, tuple[Change, str]] = {
     "no log": (lambda run: (run / "audit.jsonl").unlink(), "audit.jsonl: the audit log is missing or empty"),
     "an empty log": (lambda run: (run / "audit.jsonl").write_text(""), "the audit log is missing or empty"),
     "the end cut": (lambda run: cut(run, -1), "summary.json: exists, but no end of the run"),
-    "the last commit cut": (lambda run: (unfinished(run), cut(run, -2)), rf"0000004.\w+: {UNKNOWN}"),
+    "the last commit cut": (lambda run: (unfinished(run), cut(run, -2)), rf"0000004.\w+: {UNKNOWN}"),  # type: ignore[func-returns-value]
     "all but the start cut": (lambda run: cut(run, 1), rf"0000003.\w+: {UNKNOWN}"),
     "a recomputed log": (lambda run: renamed(run, 0, config="0" * 64), rf"0000003.\w+: {UNKNOWN}"),
     "a forged checkpoint": (forged, "0000004.safetensors: not the state of round 4 that audit.jsonl has committed"),

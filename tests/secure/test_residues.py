@@ -89,7 +89,7 @@ def test_any_threshold_of_shares_gives_the_secret_and_fewer_do_not() -> None:
     for points in combinations(shares, 3):
         assert join({point: shares[point] for point in points}, 32) == secret
     assert join(shares, 32) == secret
-    for points in combinations(shares, 2):
+    for points in combinations(shares, 2):  # type: ignore[assignment]
         with pytest.raises(SecureError, match="do not belong together, or are too few"):
             join({point: shares[point] for point in points}, 32)
 

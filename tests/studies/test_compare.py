@@ -82,7 +82,7 @@ def test_rows_are_those_of_the_runs(done: tuple[Path, dict[str, Any]]) -> None:
     assert fedavg["client"] == pytest.approx(sum(report[k]["fedavg"]["client_accuracy"] for k in (0, 1)) / 2)
     assert fedavg["gradients"] == sum(report[k]["fedavg"]["gradients"] for k in (0, 1)) / 2
     last = [{k: report[k][m]["accuracy"] for k in (0, 1)} for m in ("prox-0.1", "fedavg")]
-    expected = paired_difference(*last)
+    expected = paired_difference(*last)  # type: ignore[arg-type]
     assert expected and (prox["last_low"], prox["last_high"]) == (expected.low, expected.high)
     assert prox["traffic"] == 1.0 and prox["seconds_per_round"] > 0
 
@@ -118,7 +118,7 @@ def test_only_what_is_new_runs_and_data_are_loaded_once(
     tmp_path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded, prepare = [], module.prepare
-    monkeypatch.setattr(module, "prepare", lambda config: loaded.append(config.seed) or prepare(config))
+    monkeypatch.setattr(module, "prepare", lambda config: loaded.append(config.seed) or prepare(config))  # type: ignore[func-returns-value]
     compare(Comparison.build(ONE), tmp_path)
     assert started == ["fedavg/seed-0", "prox-0.1/seed-0"] and loaded == [0]
     started.clear()

@@ -28,7 +28,7 @@ def run(its: list[dict[str, Any]], *targets: Any) -> dict[str, Any]:
 
 
 BASE = {0: run(rows(0.2, 0.4, 0.3, 0.6)), 1: run(rows(0.1, 0.5, 0.2, 0.2))}
-TWICE = {"gradients": 20, "up": 200, "seconds": 3.0}  # two gradients a step and twice the upload
+TWICE: dict[str, Any] = {"gradients": 20, "up": 200, "seconds": 3.0}  # two gradients a step and twice the upload
 MINE = {0: run(rows(0.5, 0.6, 0.6, 0.7, **TWICE)), 1: run(rows(0.3, 0.4, 0.4, 0.4, **TWICE))}
 
 

@@ -111,8 +111,10 @@ def test_held_out_examples_judge_personal_models(tmp_path: Path) -> None:
     setup = prepare(config)
     with open_simulation(setup, tmp_path) as simulation:
         state = simulation.run(1)
+        assert setup.partition is not None
         measure, by_hand = Measure(setup, simulation), []
-        task, train = setup.task, setup.task.dataset.train
+        task = setup.data_task
+        train = task.dataset.train
         for client in range(task.population):
             held = task.own(client)
             assert len(held) and not set(held.tolist()) & set(task.training(client).tolist())
@@ -239,7 +241,7 @@ def test_the_command_line_shows_the_judged_accuracy(done: tuple[Path, dict[str, 
 
 def test_the_progress_line_shows_the_judged_accuracy() -> None:
     with RunProgress(3, console=Console(file=io.StringIO())) as shown:
-        status = []
+        status: list[Any] = []
         for row in ({"accuracy": 0.1}, {"accuracy": 0.2, "personal_accuracy": 0.9}, {"accuracy": 0.3}):
             shown.show_row({"round": len(status) + 1, "train_loss": 0.5, **row}, "personal_accuracy")
             status.append(shown.status)

@@ -67,7 +67,7 @@ def test_the_interval_covers_as_often_as_it_says(count: int) -> None:
 
 
 def test_spread_is_that_of_a_sample() -> None:
-    assert spread([2.0, 4.0, 9.0]) == (5.0, pytest.approx(sqrt(13)))
+    assert spread([2.0, 4.0, 9.0]) == (5.0, pytest.approx(sqrt(13)))  # type: ignore[comparison-overlap]
     assert spread([2.0]) == (2.0, None)
 
 

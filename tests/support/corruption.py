@@ -13,7 +13,8 @@ def pictures(count: int, channels: int, size: int, seed: int = 0) -> np.ndarray:
     at = draw.uniform(0.25, 0.75, (count, channels, 2, 1, 1))
     blob = np.exp(-((rows - at[:, :, 0]) ** 2 + (columns - at[:, :, 1]) ** 2) / 0.08)
     edge = 0.35 * (columns > draw.uniform(0.3, 0.7, (count, 1, 1, 1)))
-    return np.rint(255 * np.clip(0.05 + 0.6 * blob + edge, 0, 1)).astype(np.uint8)
+    out: np.ndarray = np.rint(255 * np.clip(0.05 + 0.6 * blob + edge, 0, 1)).astype(np.uint8)
+    return out
 
 
 def textures(count: int, channels: int, size: int, seed: int = 0) -> np.ndarray:
@@ -21,7 +22,8 @@ def textures(count: int, channels: int, size: int, seed: int = 0) -> np.ndarray:
     draw = np.random.default_rng(seed)
     noise = [draw.standard_normal((count, channels, size, size)) for _ in range(4)]
     soft = sum(s * ndimage.gaussian_filter(x, s, axes=(2, 3)) for x, s in zip(noise, (0.7, 1.5, 3, 6), strict=True))
-    return np.rint(np.clip(128 + 60 * soft, 0, 255)).astype(np.uint8)
+    out: np.ndarray = np.rint(np.clip(128 + 60 * soft, 0, 255)).astype(np.uint8)
+    return out
 
 
 COLOUR, GREY = pictures(40, 3, 32), pictures(40, 1, 28)

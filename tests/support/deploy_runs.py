@@ -34,7 +34,7 @@ def grid(method: str, root: Path, nodes: int = 3, seed: int = 0) -> StandInGrid:
 
 def deployed(method: str, root: Path, on: StandInGrid | None = None, **more: Any) -> Outcome:
     """A deployment in a folder; the same call goes on with it."""
-    given = {"rounds": ROUNDS, "population": 8, "cohort": 5, "seed": 3, "test": test, "deadline": 20.0}
+    given: dict[str, Any] = {"rounds": ROUNDS, "population": 8, "cohort": 5, "seed": 3, "test": test, "deadline": 20.0}
     given |= {"poll": 0.01, "wait": 5.0, "folder": root / "run"}
     return deploy(on or grid(method, root), method, clinic(make(method)).model(), LOCAL, **given | more)
 
@@ -64,7 +64,7 @@ def main() -> None:
             deployed(method, folder)
 
         ended = wait(forked(doomed))
-        code = wait(forked(lambda folder=folder: deployed(method, folder, grid(method, folder, seed=7))))
+        code = wait(forked(lambda folder=folder: deployed(method, folder, grid(method, folder, seed=7))))  # type: ignore[misc]
         path = folder / "run" / "summary.json"
         found = json.loads(path.read_text()) if path.exists() else {}
         rows = len((folder / "run" / "metrics.jsonl").read_text().splitlines())

@@ -126,7 +126,8 @@ class Deployment:
         def over() -> bool:
             nonlocal status
             status = json.loads(self.flwr("list", "tls", "--run-id", run, "--format=json"))["runs"][0]["status"]
-            return status.startswith("finished")
+            out: bool = status.startswith("finished")
+            return out
 
         until(over, seconds, pause=1.0)
         assert status == "finished:completed", f"{status}\n{self.log(run)}"

@@ -1,7 +1,7 @@
 """Small tasks and runs on the CPU and on a device that is not there; see `pretend`."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -54,6 +54,7 @@ class Judged(TensorTask):
 def task_for(algorithm: Algorithm | None = None, dropout: float = 0.0, sizes: tuple[int, ...] = (3, 4, 16)) -> Judged:
     """A few images for each client, with held-out ones, and a model that fits the method."""
     draw = torch.Generator().manual_seed(3)
+    make: Callable[[], nn.Module]
     count, make, side = sum(sizes), partial(Small, dropout), 4
     if algorithm is not None and algorithm.needs.model:
         make, side = partial(MODELS[algorithm.needs.model], **algorithm.needs.arguments), 6

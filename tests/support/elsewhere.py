@@ -63,9 +63,9 @@ def pretend() -> None:
         vars(os).pop(name, None)
     for name in SIGNALS:
         vars(signal).pop(name, None)
-    shutil._use_fd_functions = False
+    shutil._use_fd_functions = False  # type: ignore[attr-defined]
     sys.modules["msvcrt"] = _msvcrt()
-    ctypes.windll = SimpleNamespace(kernel32=Kernel())
+    ctypes.windll = SimpleNamespace(kernel32=Kernel())  # type: ignore[attr-defined]
     warnings.filterwarnings("error", category=EncodingWarning, module=r"undrift\.")
 
 
@@ -136,7 +136,7 @@ def _refuse() -> None:
     changes: dict[str, Callable[..., Any]] = {"open": open_number, "replace": replace, "rename": replace}
     for name, change in {**changes, "unlink": unlink, "remove": unlink, "mkdir": mkdir}.items():
         setattr(os, name, change)
-    builtins.open = io.open = open_file
+    builtins.open = io.open = open_file  # type: ignore[assignment]
 
 
 def _named(path: Any) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from flwr.app import ArrayRecord
+from flwr.serverapp import Grid
 
 from support import flower_grid
 from support.flower_grid import StandInGrid
@@ -17,6 +18,12 @@ from undrift.testing import Clinic, clinic
 LOCAL = Local(lr=0.05, epochs=1, batch_size=4)
 TASK = Clinic()
 ALL = list(range(8))
+
+
+def state_of(strategy: UndriftStrategy) -> ServerState:
+    """The state of a strategy that has begun."""
+    assert strategy.state is not None
+    return strategy.state
 
 
 class Clock:
@@ -75,5 +82,5 @@ def strategy_of(name: str, **settings: Any) -> UndriftStrategy:
     return UndriftStrategy(make(name), task_of(name).model(), given.pop("local", LOCAL), **given)
 
 
-def start(strategy: UndriftStrategy, grid: StandInGrid, rounds: int = 3, task: Clinic = TASK, **arguments: Any) -> Any:
+def start(strategy: UndriftStrategy, grid: Grid, rounds: int = 3, task: Clinic = TASK, **arguments: Any) -> Any:
     return strategy.start(grid, ArrayRecord(task.model().state_dict()), rounds, **arguments)

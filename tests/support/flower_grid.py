@@ -25,7 +25,8 @@ def travel(message: Message) -> Message:
     contents = {key: thing.deflate() for key, thing in get_all_nested_objects(message).items()}
     out: Any = inflate_object_from_contents(message.object_id, contents)
     out.metadata.__dict__["_message_id"] = message.metadata.message_id
-    return out
+    result: Message = out
+    return result
 
 
 class StandInGrid(Grid):
@@ -64,7 +65,7 @@ class StandInGrid(Grid):
         """Start a node; its id says nothing, as Flower's."""
         node = self.random.getrandbits(62)
         config = {"partition-id": partition, "num-partitions": self.partitions, "state-dir": str(self.root)}
-        self.nodes[node] = Context(self.run_id, node, config, RecordDict(), {})
+        self.nodes[node] = Context(self.run_id, node, config, RecordDict(), {})  # type: ignore[arg-type]
         self.starts[node] = 1
         return node
 
@@ -99,7 +100,7 @@ class StandInGrid(Grid):
 
     def get_nodes(self) -> Iterable[NodeInfo]:
         ids = self.get_node_ids()
-        keys = {node: self.keys_of.get(c.node_config["partition-id"], b"") for node, c in self.nodes.items()}
+        keys = {node: self.keys_of.get(c.node_config["partition-id"], b"") for node, c in self.nodes.items()}  # type: ignore[arg-type]
         return [NodeInfo(node_id=n, last_activated_at=str(self.starts[n]), public_key=keys[n]) for n in ids]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -127,7 +128,7 @@ class StandInGrid(Grid):
         context = self.nodes.get(message.metadata.dst_node_id)
         if context is None:
             return [self.error(message, "the node is gone")]
-        partition, training = context.node_config["partition-id"], message.metadata.message_type == "train"
+        partition, training = int(context.node_config["partition-id"]), message.metadata.message_type == "train"
         early = monotonic() - pushed < self.delay.get(partition, 0.0)
         busy = monotonic() < self.ready.get(key, 0.0)
         if busy or (training and (partition in self.dropped or early)) or self.random.random() < self.lazy:

@@ -141,8 +141,8 @@ class Round:
 
 def copied(content: RecordDict) -> RecordDict:
     """A reply that can be taken apart again: arrays are removed from it as they are read."""
-    head = ConfigRecord(dict(content["undrift"]))
-    return RecordDict({"undrift": head, "arrays": ArrayRecord(dict(content["arrays"]))})
+    head = ConfigRecord(dict(content.config_records["undrift"]))
+    return RecordDict({"undrift": head, "arrays": ArrayRecord(dict(content.array_records["arrays"]))})
 
 
 def fuzzed(chance: Random, content: RecordDict, tensors: Tensors) -> tuple[str, bool, RecordDict]:
@@ -156,7 +156,7 @@ def _arrayed(made: Callable[[Random, Array], Mapping[str, Any]]) -> Change:
     """Change the description or the bytes of an array."""
 
     def change(chance: Random, content: RecordDict, tensors: Tensors) -> RecordDict:
-        arrays = content["arrays"]
+        arrays = content.array_records["arrays"]
         name = chance.choice([name for name, x in tensors.items() if x.numel()])
         a = arrays[name]
         arrays[name] = Array(
@@ -175,7 +175,7 @@ def _valued(change: Callable[[Random, Tensor], Tensor], *names: str) -> Change:
         if known:
             name = chance.choice(known)
             x = change(chance, tensors[name].clone())
-            content["arrays"][name] = encode({name: x})[name]
+            content.array_records["arrays"][name] = encode({name: x})[name]
         return content
 
     return changed
@@ -194,7 +194,7 @@ def _resummed(change: Callable[[Random, Tensor], Tensor], *names: str, times: in
                 x = total.pack().data
             elif x.dtype.is_floating_point:
                 x = change(chance, x.clone()).to(x.dtype)
-            content["arrays"][name] = encode({name: x})[name]
+            content.array_records["arrays"][name] = encode({name: x})[name]
         return content
 
     return changed
@@ -211,9 +211,9 @@ def _put(value: Callable[[Random], float]) -> Callable[[Random, Tensor], Tensor]
 
 def _summary(change: Callable[[Random, dict[str, Any]], Any]) -> Change:
     def changed(chance: Random, content: RecordDict, tensors: Tensors) -> RecordDict:
-        facts = json.loads(str(content["undrift"]["summary"]))
+        facts = json.loads(str(content.config_records["undrift"]["summary"]))
         facts = change(chance, facts)
-        content["undrift"]["summary"] = facts if isinstance(facts, str) else json.dumps(facts)
+        content.config_records["undrift"]["summary"] = facts if isinstance(facts, str) else json.dumps(facts)
         return content
 
     return changed
@@ -229,7 +229,7 @@ def _fact(place: int, values: tuple[Any, ...]) -> Change:
 
 def _headed(name: str, values: tuple[Any, ...]) -> Change:
     def changed(chance: Random, content: RecordDict, tensors: Tensors) -> RecordDict:
-        content["undrift"][name] = chance.choice(values)
+        content.config_records["undrift"][name] = chance.choice(values)
         return content
 
     return changed
@@ -237,13 +237,15 @@ def _headed(name: str, values: tuple[Any, ...]) -> Change:
 
 def _renamed(chance: Random, content: RecordDict, tensors: Tensors) -> RecordDict:
     name = chance.choice(list(tensors))
-    content["arrays"][chance.choice(["other", f"{name}x", "upload0/x", "x/sum"])] = content["arrays"].pop(name)
+    content.array_records["arrays"][chance.choice(["other", f"{name}x", "upload0/x", "x/sum"])] = content.array_records[
+        "arrays"
+    ].pop(name)
     return content
 
 
 def _extra(chance: Random, content: RecordDict, tensors: Tensors) -> RecordDict:
     name = chance.choice(["other", "parts.drift.c", "more/sum", "delta2"])
-    content["arrays"][name] = encode({name: torch.zeros(chance.choice([0, 1, 500]))})[name]
+    content.array_records["arrays"][name] = encode({name: torch.zeros(chance.choice([0, 1, 500]))})[name]
     return content
 
 
@@ -272,7 +274,7 @@ def _mixed(chance: Random, content: RecordDict, tensors: Tensors) -> RecordDict:
     return content
 
 
-_ODD = (True, 2.5, -1, 0, 1 << 62, "1", "", [], [1], [1.5, 2.5], b"x", "\x00\n\x1b[31m" * 9)
+_ODD: tuple[Any, ...] = (True, 2.5, -1, 0, 1 << 62, "1", "", [], [1], [1.5, 2.5], b"x", "\x00\n\x1b[31m" * 9)
 _OWN = ("parts.aggregation", "aggregation.")
 
 CHANGES: dict[str, tuple[bool, Change]] = {

@@ -1,5 +1,6 @@
 """Nodes with registered keys, and the operator's list of them."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def keyed_grid(root: Path, nodes: int = 3, clients: Any = None) -> StandInGrid:
     return grid
 
 
-def hosts_file(path: Path, *lists: object) -> Path:
+def hosts_file(path: Path, *lists: Iterable[object]) -> Path:
     """A list of hosts, as an operator writes it."""
     lines = [f"[node{i}]\nkey = '{key_pair(i)[0]}'\nclients = {list(own)}\n" for i, own in enumerate(lists)]
     (path / "hosts.toml").write_text("".join(lines))

@@ -117,6 +117,6 @@ def http_grid(nodes: StandInGrid) -> tuple[HttpGrid, Link]:
     from flwr.supercore.run import Run
 
     grid, link = HttpGrid(token="token"), Link(nodes)
-    grid._client = link
+    grid._client = link  # type: ignore[assignment]
     grid.set_run(Run.create_empty(nodes.run_id))
     return grid, link

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ MARKS = [
 
 
 @contextmanager
-def local_ray(file: str, **resources: int) -> Iterator[None]:
+def local_ray(file: str, **resources: Any) -> Iterator[None]:
     """Start Ray and shut it down at the end.
 
     Args:

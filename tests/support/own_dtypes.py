@@ -13,6 +13,9 @@ WORDS, WIDTH, LENGTH = 7, 8, 5
 class Block(nn.Module):
     """Attention under a mask that is a buffer."""
 
+    mask: Tensor
+    bias: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
@@ -23,11 +26,14 @@ class Block(nn.Module):
         q, k, v = self.qkv(x).chunk(3, dim=-1)
         scores = (q @ k.transpose(1, 2) / WIDTH**0.5).float() + self.bias
         weights = softmax(scores.masked_fill(~self.mask, float("-inf")), dim=-1).to(v.dtype)
-        return x + self.out(weights @ v)
+        out: Tensor = x + self.out(weights @ v)
+        return out
 
 
 class Language(nn.Module):
     """A small causal language model with tied embeddings."""
+
+    positions: Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,11 +44,17 @@ class Language(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         assert torch.equal(self.positions, torch.arange(LENGTH))
-        return self.head(self.block(self.tokens(x)))
+        out: Tensor = self.head(self.block(self.tokens(x)))
+        return out
 
 
 class Everything(nn.Module):
     """A language model in bfloat16 beside statistics and constants of every dtype, and a float32 scale."""
+
+    moment: Tensor
+    seen: Tensor
+    rotation: Tensor
+    flags: Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +72,8 @@ class Everything(nn.Module):
             self.moment = 0.9 * self.moment + 0.1 * logits.detach().double().mean(0)  # a new tensor, as people do
             self.seen += 1
             self.flags.logical_not_()  # a client must not see what another left
-        return logits + float(self.rotation.imag.sum()) * float(self.flags[0])
+        out: Tensor = logits + float(self.rotation.imag.sum()) * float(self.flags[0])
+        return out
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ class Net(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.drop(self.norm(self.first(x))))
+        out: Tensor = self.last(self.drop(self.norm(self.first(x))))
+        return out
 
 
 class Rows(Dataset[Any]):

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 try:
     from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
 except ImportError as error:  # another version of PyTorch
-    missing, _DummyBackendModule, _setup_privateuseone_for_python_backend = str(error), object, None
+    missing, _DummyBackendModule, _setup_privateuseone_for_python_backend = str(error), object, None  # type: ignore[misc, assignment]
 else:
     missing = ""
 
@@ -94,7 +94,7 @@ _INDEXED = ("aten::index", "aten::_index_put_impl_")
 @contextmanager
 def counted() -> Iterator[Counter[str]]:
     """What runs in a block, filled in at its end."""
-    before, found = ran.copy(), Counter()
+    before, found = ran.copy(), Counter[str]()
     yield found
     found.update(ran - before)
 
@@ -152,7 +152,7 @@ def _run(op: Any, *args: Any, **kwargs: Any) -> Any:
         _, x = origin.get(id(low), (low, None))
         if x is None:
             return _relabel(low, _OTHER)
-        return x if x.shape == low.shape else x.set_(_relabel(low, _OTHER))
+        return x if x.shape == low.shape else x.set_(_relabel(low, _OTHER))  # type: ignore[call-overload]
 
     if "device" in kwargs:
         if device.single and kwargs.get("dtype") == torch.float64:
@@ -175,13 +175,14 @@ def _resize(x: Tensor, size: list[int], *, memory_format: torch.memory_format | 
     """Give an empty tensor memory of its own."""
     if x.numel() and x.shape != torch.Size(size):
         raise NotImplementedError(f"resize_ of {tuple(x.shape)} to {tuple(size)} on the pretend device")
-    return x if x.shape == torch.Size(size) else x.set_(x.new_empty(size))
+    return x if x.shape == torch.Size(size) else x.set_(x.new_empty(size))  # type: ignore[call-overload]
 
 
 def _clone(storage: torch.UntypedStorage, plain: Any = torch.UntypedStorage.clone) -> torch.UntypedStorage:
     """A copy of a storage, for deepcopy: PyTorch asks for an allocator, and the device has none."""
     if storage.device.type != "pretend":
-        return plain(storage)
+        out: torch.UntypedStorage = plain(storage)
+        return out
     return torch.empty(0, dtype=torch.uint8, device="pretend").set_(storage).clone().untyped_storage()
 
 
@@ -202,7 +203,7 @@ def _register() -> torch.library.Library:
         else:
             kernel = partial(_run, op)
         library.impl(name, kernel, "PrivateUse1")
-    torch.UntypedStorage.clone = _clone
+    torch.UntypedStorage.clone = _clone  # type: ignore[method-assign, assignment]
     library.impl("_copy_from", _copy, "PrivateUse1")
     library.impl("resize_", _resize, "PrivateUse1")
     return library

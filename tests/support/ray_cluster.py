@@ -104,7 +104,7 @@ class Heard(logging.Handler):
 
 def rounds(simulation: Simulation, kill: Callable[[], None] | None = None) -> dict[str, Any]:
     """Some rounds; in the second one something may be killed."""
-    began, trained, rejected, state = time.monotonic(), [], {}, simulation.start()
+    began, trained, rejected, state = time.monotonic(), [], dict[str, Any](), simulation.start()
     for number in range(ROUNDS):
         if kill is not None and number == 1:
             threading.Timer(0.4, kill).start()

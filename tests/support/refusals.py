@@ -172,7 +172,7 @@ BAD = [
     Bad(ByScore, (-1.0,), "ByScore: gamma must be 0 or more and finite, got -1.0"),
     Bad(ByScore, (1.0, float("nan")), "ByScore: beta must be 0 or more and finite, got nan"),
     Bad(lambda: ByScore(kappa=-0.5), (), "ByScore: kappa must be 0 or more and finite, got -0.5"),
-    Bad(lambda: ByScore(length=2.5), (), "ByScore: length must be a whole number, got 2.5"),
+    Bad(lambda: ByScore(length=2.5), (), "ByScore: length must be a whole number, got 2.5"),  # type: ignore[arg-type]
     Bad(Dampened, (1.0, 0.8, 0), "Dampened: clusters must be a whole number of 1 or more, got 0; ByScore"),
     Bad(Dampened, (1.0, 0.8, 2, 1.5), "Dampened: damp must be in [0, 1], got 1.5"),
     Bad(FedDyn, (0.0,), "FedDyn: mu must be positive and finite, got 0.0; without a dual"),

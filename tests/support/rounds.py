@@ -17,12 +17,13 @@ from undrift.core.method.view import Sums
 from undrift.core.model.flat_model import Vector
 from undrift.core.model.oracle import Oracle
 from undrift.core.model.random import generator
-from undrift.core.records.types import Array, ClientState, Local, ServerState, Upload
+from undrift.core.records.types import Array, Broadcast, ClientState, Local, ServerState, Upload
 from undrift.core.server import step as server
 from undrift.core.server.gate import Gate
 from undrift.core.tasks.task import Task
 from undrift.engine.round.simulation import Simulation
 from undrift.testing import Quadratics
+from undrift.testing.rounds import states_of
 
 LABELLED = ("fedlc", "fedrs", "fedntd", "fedvls", "feddecorr", "feduv", "fedrod", "fedas", "fedpac")
 """Methods that read labels, logits or features."""
@@ -60,6 +61,11 @@ class Frame:
         return out
 
 
+def part_of(record: ServerState | Broadcast | ClientState | Upload, slot: str) -> Any:
+    """What a block keeps or sends in a record; its type is the block's own."""
+    return record.parts[slot]
+
+
 def watch(
     algorithm: Algorithm, task: Task, local: Local, rounds: int, cohort: int | None = None, seed: int = 0
 ) -> list[Frame]:
@@ -76,7 +82,7 @@ def watch(
             assert upload is not None and gate.admit(upload, total) is None, gate.rejections
             uploads[client] = upload
         after = simulation.close(state, broadcast, total)
-        states = {client: dict(held) for client, held in simulation.worker.store.states.items()}
+        states = {client: dict(held) for client, held in states_of(simulation).items()}
         frames.append(Frame(state, after, uploads, states, task.population))
         state = after
     return frames
@@ -93,7 +99,7 @@ def path(
     return torch.stack(rows)
 
 
-def close(a: Any, b: Any, tolerance: float = 1e-10) -> None:
+def close(a: Any, b: Any, tolerance: Any = 1e-10) -> None:
     """Both agree to the tolerance, relative to the largest magnitude or absolutely below one."""
     a, b = (torch.as_tensor(x, dtype=torch.float64).squeeze() for x in (a, b))
     assert a.shape == b.shape
@@ -185,7 +191,7 @@ class View:
     def batches(self, client: int, round: int) -> list[Any]:
         """The batches of all epochs of a round."""
         order = generator(self.seed, round, client, "batches")
-        epochs = (self.task.batches(client, self.local.batch_size, order) for _ in range(self.local.epochs))
+        epochs = (self.task.batches(client, self.local.batch_size, order) for _ in range(self.local.epochs))  # type: ignore[arg-type]
         return list(chain.from_iterable(epochs))
 
     def gradient(self, params: Params, batch: Any) -> Params:
@@ -206,7 +212,8 @@ def flat(models: Sequence[Params]) -> Tensor:
 def optimum(task: Quadratics) -> Tensor:
     """Where the mean gradient of all clients is zero."""
     pulls = [a @ b for a, b in zip(task.curvatures, task.optima, strict=True)]
-    return torch.linalg.solve(sum(task.curvatures), sum(pulls))
+    out: Tensor = torch.linalg.solve(sum(task.curvatures), sum(pulls))
+    return out
 
 
 def beginning(task: Quadratics) -> Tensor:

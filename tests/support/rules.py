@@ -44,11 +44,17 @@ def uploads_of(rows: Any, sizes: Sequence[int] | None = None, parts: Any = None)
     ]
 
 
-def gather(rule: Aggregation, uploads: list[Upload], w0: Any = None, server: Any = None, layout: Any = None) -> Any:
+def gather(
+    rule: Aggregation[Any, Any, Any, Any, Any],
+    uploads: list[Upload],
+    w0: Any = None,
+    server: Any = None,
+    layout: Any = None,
+) -> Any:
     w0 = torch.zeros(len(uploads[0].delta), dtype=DOUBLE) if w0 is None else torch.tensor(w0, dtype=DOUBLE)
     kept = rule.init_server(w0) if server is None else server
     layout = layout or Layout(("w",), ((len(w0),),))
     ups = [upload.parts.get("aggregation") for upload in uploads]
     setting = Setting(len(uploads), Local(), layout)
     view: Any = ServerView(params=w0, w0=w0, setting=setting, round=0, cohort=len(uploads), state=kept)
-    return rule.gather(uploads, ups, view)
+    return rule.gather(uploads, ups, view)  # type: ignore[attr-defined]

@@ -37,7 +37,8 @@ def _pictures(labels: np.ndarray[Any, Any], draw: np.random.Generator) -> np.nda
     rows, columns = np.mgrid[:SIDE, :SIDE]
     distance = (rows - centre[:, :1, None]) ** 2 + (columns - centre[:, 1:, None]) ** 2
     pictures = 220 * np.exp(-distance / 12) + draw.normal(30, 20, distance.shape)
-    return np.clip(pictures, 0, 255).astype(np.uint8)
+    out: np.ndarray[Any, Any] = np.clip(pictures, 0, 255).astype(np.uint8)
+    return out
 
 
 def _write_idx(path: Path, array: np.ndarray[Any, Any]) -> None:

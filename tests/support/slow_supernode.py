@@ -22,5 +22,5 @@ def push(objects: Any, push_object_fn: Any) -> None:
 
 if __name__ == "__main__":
     SECONDS = float(sys.argv.pop(1))
-    start_client_internal.push_object_contents_from_iterable = push
+    start_client_internal.push_object_contents_from_iterable = push  # type: ignore[assignment]
     flower_supernode()

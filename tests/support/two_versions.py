@@ -23,6 +23,7 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
+from support.flower import state_of
 from support.flower_grid import StandInGrid
 from undrift import Local, make
 from undrift.flower import Job, Quarantine, UndriftStrategy, client_app
@@ -46,7 +47,8 @@ def unpack(packed: dict[str, Any]) -> Message:
     contents = {key: b64decode(text) for key, text in packed["contents"].items()}
     message: Any = inflate_object_from_contents(packed["object"], contents)
     message.metadata.__dict__["_message_id"] = packed["number"]
-    return message
+    out: Message = message
+    return out
 
 
 def serve_node() -> None:
@@ -112,7 +114,7 @@ def serve_rounds(method: str, nodes: Sequence[Process], record: list[Any] | None
         absent = [dict(one.absent) for one in strategy.records]
         quarantined = [list(map(str, one.quarantined)) for one in strategy.records]
         found = {"method": method, "rejected": rejected, "absent": absent, "quarantined": quarantined}
-        return {**found, "sha256": fingerprint(strategy.state)}
+        return {**found, "sha256": fingerprint(state_of(strategy))}
 
 
 def main() -> None:

@@ -19,7 +19,8 @@ def torchvision() -> ModuleType:
     operators()
     import torchvision.models
 
-    return torchvision.models
+    out: ModuleType = torchvision.models
+    return out
 
 
 def operators() -> None:

@@ -158,7 +158,7 @@ class OrderDependent(Robust):
 class NotFrozen(Correction):
     """A block that is no dataclass of its own, and cannot be hashed."""
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
 
 class _Kept:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -96,7 +96,7 @@ def many(
     thing: object = None,
     *others: float,
     **named: int,
-) -> object:
+) -> Any:
     return mode, row, column, pair, thing, others, named
 
 

@@ -14,7 +14,8 @@ def test_names_are_found_without_an_import(plugged: Path) -> None:
     found = PluginGroup("undrift.models", ("cnn",))
     assert set(found.known()) == {"their-net", "thing"} and found.known()["thing"].package == "theirs"
     assert "their_parts" not in sys.modules
-    assert found.find("Their_Net").load().__name__ == "Net" and found.find("other") is None
+    net = found.find("Their_Net")
+    assert net is not None and net.load().__name__ == "Net" and found.find("other") is None
 
 
 def test_a_name_of_ours_and_a_name_of_two_packages_are_refused(plugged: Path) -> None:

@@ -1,6 +1,7 @@
 """References to people's own code."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from undrift.util.naming.references import Reference, changes
 
 
 @pytest.fixture
-def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A module in the working folder."""
     (tmp_path / "their_nets.py").write_text("class Net:\n    class Inner:\n        pass\n")
     (tmp_path / "their_broken.py").write_text("import not_installed_anywhere\n")
@@ -53,4 +54,4 @@ def test_a_changed_file_is_reported(code: Path) -> None:
     code.unlink()
     assert "their_nets:Net: its file their_nets.py is gone" in changes(hashes)[0]
     assert "no module is named" in changes({"their_gone:Net": "0"})[0]
-    assert Reference("math", "pi").sha256() is None or Path(sys.modules["math"].__file__).exists()
+    assert Reference("math", "pi").sha256() is None or Path(sys.modules["math"].__file__).exists()  # type: ignore[arg-type]
