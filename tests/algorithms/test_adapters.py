@@ -105,7 +105,7 @@ def named(task: Task, v: Tensor) -> dict[str, Tensor]:
 def oracle(task: Task, local: Local = LOCAL, ranks: tuple[int, ...] = ()) -> Oracle:
     start = {NAMES[name]: p.detach().clone() for name, p in task.model().named_parameters()}
     data = [task.data(i) for i in range(task.population)]
-    return Oracle(start, SCALE, data, local.lr, int(local.epochs), ranks=list(ranks))
+    return Oracle(start, SCALE, data, local.lr, int(local.epochs), ranks=list(ranks))  # type: ignore[arg-type]
 
 
 @pytest.mark.quick
@@ -456,7 +456,8 @@ def test_hetlora_of_several_ranks_equals_its_oracle(lam: float) -> None:
     if not lam:
         assert algorithm.stateless and expected.ranks == [4, 1, 2]
         return
-    kept = [simulation.worker.store.load(client, 4).parts["personalization"].ranks.tolist() for client in range(3)]
+    states: list[Any] = [simulation.worker.store.load(client, 4).parts["personalization"] for client in range(3)]
+    kept = [state.ranks.tolist() for state in states]
     assert kept == [[rank] for rank in expected.ranks]
     assert expected.ranks < [4, 1, 2] and all(map(int.__le__, expected.ranks, (4, 1, 2)))
 

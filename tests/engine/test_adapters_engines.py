@@ -12,6 +12,7 @@ pytest.importorskip("ray")
 from flwr.app import ArrayRecord
 
 from support.flower import own_clock as own_clock
+from support.flower import state_of
 from support.flower_grid import StandInGrid
 from support.hugging_face import need
 from support.local_ray import MARKS, local_ray
@@ -34,7 +35,7 @@ def test_nodes_of_flower_give_the_bits_of_one_process(name: str, method: str, tm
     strategy = UndriftStrategy(parse(method), found.model(), LOCAL, **settings)
     strategy.start(grid, ArrayRecord(found.model().state_dict()), ROUNDS)
     assert not any(record.rejections or record.absent for record in strategy.records)
-    assert fingerprint(strategy.state) == expected(name, method)
+    assert fingerprint(state_of(strategy)) == expected(name, method)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ pytest.importorskip("flwr")
 
 from flwr.app import ArrayRecord, Context, Message
 
-from support.flower import LOCAL, start
+from support.flower import LOCAL, start, state_of
 from support.flower import own_clock as own_clock
 from support.flower_grid import StandInGrid
 from undrift import Simulation
@@ -76,7 +76,7 @@ def expected(name: str, rounds: int = 4, **given: Any) -> str:
 def test_short_messages_give_the_bits_of_one_process(name: str, nodes: int, tmp_path: Path) -> None:
     strategy, grid = trained(name, nodes, tmp_path)
     assert not any(record.rejections[1:] for record in strategy.records)  # client 1 has no examples
-    assert fingerprint(strategy.state) == expected(name)
+    assert fingerprint(state_of(strategy)) == expected(name)
     layout, block = bind(clinic(parse(name)).model()).layout, parse(name).personalization
     up, down = grid.sizes("up", "delta"), grid.sizes("down", "params")
     if nodes == 8:
@@ -113,7 +113,7 @@ def test_sums_are_packed_without_what_does_not_travel(tmp_path: Path) -> None:
 def test_nodes_that_were_absent_get_what_they_missed(tmp_path: Path) -> None:
     """RoLoRA with a cohort of 3 of 8: a node lacks one factor or both, as long as it was away."""
     strategy, grid = trained("rolora", 8, tmp_path, 6, cohort=3)
-    assert fingerprint(strategy.state) == expected("rolora", 6, cohort=3)
+    assert fingerprint(state_of(strategy)) == expected("rolora", 6, cohort=3)
     sizes = grid.sizes("down", "params")
     assert len(set().union(*sizes.values())) > 1 and sizes[0] == {strategy._model.layout.size}
 
@@ -137,7 +137,7 @@ def test_a_resumed_server_sends_whole_models_again(tmp_path: Path) -> None:
     first, _ = trained("rolora", 8, tmp_path, 2, run="one")
     again, grid = trained("rolora", 8, tmp_path, 2, run="one", state=first.state)
     assert grid.sizes("down", "params")[2] == {again._model.layout.size}
-    assert fingerprint(again.state) == expected("rolora")
+    assert fingerprint(state_of(again)) == expected("rolora")
 
 
 def test_a_vector_with_something_elsewhere_is_sent_whole() -> None:

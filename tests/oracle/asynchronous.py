@@ -84,7 +84,8 @@ def fadas(
         oldest = max(tau for _, tau, _, _ in held)
         m, u = b1 * m + (1 - b1) * mean, b2 * u + (1 - b2) * mean**2
         most = max(most, u)
-        return w + lr * (1.0 if oldest <= delay else 1 / oldest) * m / (most**0.5 + eps)
+        rate: float = lr if oldest <= delay else lr / oldest
+        return w + rate * m / float(most**0.5 + eps)
 
     return play(line, arrivals, size, step)
 

@@ -47,7 +47,7 @@ def llama(base: bool = False) -> nn.Module:
     from peft import LoraConfig, get_peft_model
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(vocab_size=40, intermediate_size=24, **EAGER, **SIZES)
+    config = LlamaConfig(vocab_size=40, intermediate_size=24, **EAGER, **SIZES)  # type: ignore[arg-type]
     lora = LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj", "up_proj", "embed_tokens"])
     return _made(get_peft_model(LlamaForCausalLM(config), lora), base)
 
