@@ -47,7 +47,7 @@ def study(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return study
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_a_study(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study.study(tmp_path / "tiny.toml", tmp_path / "runs", ["skewed"], ["center"])
     assert {x["label"] for x in study.read("tiny")} == {"center"}

@@ -79,7 +79,7 @@ def test_every_supernode_connects_through_the_proxy(deployment: Any) -> None:
     assert access.count('"POST /v1/fleet/activate-node HTTP/1.1" 200') >= deployment.nodes
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("server", ["superlink", "nginx"])
 def test_plain_text_is_refused(deployment: Any, server: Any) -> None:
     with socket.create_connection((deploy.HOST, deployment.ports[server]), timeout=20) as plain:
@@ -132,7 +132,7 @@ def test_strangers_are_refused(deployment: Any, tmp_path: Path) -> None:
         "/V1/fleet/pull-messages/x",
     ],
 )
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_the_proxy_hides_all_other_paths(deployment: Any, path: Any) -> None:
     assert deployment.request("nginx", path) in (400, 404)
 

@@ -53,7 +53,7 @@ def pool(request: pytest.FixtureRequest, started: Any) -> Any:
         yield pool
 
 
-@pytest.mark.sweep(every=6)
+@pytest.mark.sweep(every=12)
 @pytest.mark.parametrize("method", ["scaffold + buffered(4)", "krum + buffered(3)"])
 def test_schedules_that_overlap(method: str, pool: Pool) -> None:
     common: Any = {"cohort": 5, "seed": 1, "durations": "log-normal(1, sd=2)"}
@@ -206,6 +206,7 @@ def half_of(task: object, model: torch.nn.Module, client: int) -> float:
     return client + float(sum(p.detach().double().sum() for p in model.parameters())) / 2
 
 
+@pytest.mark.sweep(every=2)
 def test_personal_models_are_scored_by_the_workers(pool: Pool) -> None:
     reference = Simulation(make("fedper"), Clinic(), LOCAL, seed=1)
     expected = reference.scores(reference.run(2), range(8), half_of)

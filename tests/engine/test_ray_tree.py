@@ -64,7 +64,7 @@ def merges(backend: RayBackend, simulation: Simulation, rounds: int) -> tuple[st
         return fingerprint(simulation.run(rounds)), max(counts)
 
 
-@pytest.mark.sweep(every=24)
+@pytest.mark.sweep(every=48)
 @pytest.mark.parametrize("fan_in", [2, 3, 8], ids=["depth 3", "depth 2", "depth 1"])
 @pytest.mark.parametrize("method", METHODS)
 def test_every_shape_has_the_bits_of_one_process(method: str, fan_in: int, pool: Pool) -> None:
@@ -75,6 +75,7 @@ def test_every_shape_has_the_bits_of_one_process(method: str, fan_in: int, pool:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.sweep(every=2)
 def test_random_shapes_and_versions(seed: int, pool: Pool) -> None:
     """Clients of several versions of the model are merged apart."""
     draw, common = random.Random(seed), {"cohort": 5, "seed": seed, "durations": "log-normal(1, sd=2)"}

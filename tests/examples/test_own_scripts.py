@@ -124,7 +124,7 @@ def test_a_script_has_a_run_folder(name: str, run: dict[str, Any], home: Path) -
     assert {"config.toml", "task.json", "model.safetensors", "audit.jsonl"} <= {path.name for path in folder.iterdir()}
 
 
-@pytest.mark.sweep(every=8)
+@pytest.mark.sweep(every=16)
 @pytest.mark.parametrize("name", NEEDS)
 def test_a_killed_script_goes_on_to_the_same_bits(name: str, run: dict[str, Any]) -> None:
     assert (run["killed"], run["rows"], run["again"]) == (-9, 2, 0), run["stderr"]
@@ -187,7 +187,7 @@ def test_one_hash_on_every_engine(name: str, engine: str, run: dict[str, Any], h
     assert done.stdout.split()[0] == run["sha256"][0]
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=8)
 def test_two_of_them_from_the_command_line(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last commands of README.md; runs of them on Ray, resumed or repeated give the same bits."""
     if not installed("images"):

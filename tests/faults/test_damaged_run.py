@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_damaged_runs() -> None:
     words = [

@@ -194,7 +194,7 @@ def test_clients_and_the_global_model_in_one_map(runs: list[Path], tmp_path: Pat
     assert (clients.label, own.label) == ("clients' models", "global model") and len(clients.x) == 4 * len(own.x)
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=8)
 def test_what_blocks_report(tiny: Path, tmp_path: Path) -> None:  # noqa: F811
     configs = {
         f"{name}-{seed}": Config.build({**RUN, "method": name, "seed": seed, "rounds": 2, "output": {"lens_every": 0}})

@@ -47,7 +47,7 @@ def test_backups_of_a_run_in_progress_resume_to_its_bits(tmp_path: Path) -> None
         assert [event for event in events(target) if event["event"] == "restore"]
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=8)
 def test_what_is_not_a_run_or_damaged_is_neither_stored_nor_restored(tmp_path: Path) -> None:
     whole = run(tmp_path / "run").folder
     file = tmp_path / "run.tar"

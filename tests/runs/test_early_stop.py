@@ -40,7 +40,7 @@ def test_rounds_without_improvement_are_counted_where_the_run_is_evaluated() -> 
     assert plateau_of([{"round": 1, "mae": float("nan")}, {"round": 2, "mae": float("nan")}], "mae") == [1, 2]
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize("method", ["scaffold", "fedper"])
 def test_the_run_ends_at_the_round_and_with_the_bits_of_its_own_rows(method: str, tmp_path: Path) -> None:
     """Whole, stopped in the middle and resumed, or with few checkpoints: one round, one hash."""

@@ -109,6 +109,7 @@ def test_the_script_runs_in_plain_pytorch(inside: Path, tmp_path: Path) -> None:
     assert "undrift" not in Path("model/predict.py").read_text()
 
 
+@pytest.mark.sweep(every=2)
 def test_the_script_reads_gaps_as_training_does_and_says_what_is_missing(inside: Path, tmp_path: Path) -> None:
     def predict(*rows: str) -> "subprocess.CompletedProcess[str]":
         (tmp_path / "new.csv").write_text("\n".join(rows) + "\n")

@@ -127,7 +127,7 @@ def test_held_out_examples_judge_personal_models(tmp_path: Path) -> None:
         assert measure.personal(state).tolist() == pytest.approx(by_hand)
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("method", ["fedper", "fedavg-ft"])
 def test_measuring_changes_no_bit_and_its_cost_is_shown(method: str, tmp_path: Path) -> None:

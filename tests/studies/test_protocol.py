@@ -74,6 +74,7 @@ def test_every_row_is_tuned_inside_its_grid_on_other_seeds(done: tuple[Path, dic
     assert {name.split("seed-")[1] for name in hashes(out) if not name.startswith("tuning")} == {"0", "1", "2"}
 
 
+@pytest.mark.sweep(every=2)
 def test_trials_are_scored_as_runs_are_judged(done: tuple[Path, dict[str, Any]]) -> None:
     """By the mean of the last three evaluations: of held-out examples in a trial, of the test set in a run."""
     out, table = done
@@ -97,7 +98,7 @@ def test_a_second_call_runs_nothing(done: tuple[Path, dict[str, Any]], monkeypat
     assert started == []
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_interrupted_is_uninterrupted(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """Ended in a trial and in a final run; all trials, choices and runs come out the same."""
 
