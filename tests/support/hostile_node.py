@@ -1,4 +1,4 @@
-"""A node that shows another behaviour in every round: a ClientApp around an honest one, also copied into an app.
+"""One node of three shows another behaviour in every round: a ClientApp around an honest one, also copied into an app.
 
 The first round is honest. Every behaviour changes the reply that the honest app gives: an upload if the node trains one
 client, or else the sum of several.
@@ -20,6 +20,8 @@ from undrift.core.records.exact_sum import ExactSum
 from undrift.core.records.packed_sum import PackedSum
 from undrift.engine.flower.records import Order, decode, encode, refusal
 
+BAD = 2  # the partition of the hostile node
+CLIENTS = 12
 MOST = 10_000  # examples that the list of hosts allows
 LATE = 5.0  # seconds after the deadline
 
@@ -244,7 +246,7 @@ BEHAVIOURS: dict[str, Callable[[Turn], None]] = {
 
 
 class Hostile(ClientApp):
-    """An app that is honest in the first round and then shows one behaviour after another.
+    """An app that is honest in the first round and then shows one behaviour after another; on other nodes it is honest.
 
     Args:
         honest: the app whose replies are changed.
@@ -257,7 +259,7 @@ class Hostile(ClientApp):
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Reply to an order with the behaviour of its round, to everything else as the honest app."""
-        if message.metadata.message_type != "train":
+        if context.node_config["partition-id"] != BAD or message.metadata.message_type != "train":
             return self.honest(message, context)
         turn, names = Turn(message, context, self.honest), list(BEHAVIOURS)
         if turn.order.round == 0:
@@ -268,3 +270,14 @@ class Hostile(ClientApp):
             if name == "after the deadline":
                 self.wait(float(context.run_config["deadline"]) + LATE)
         return Message(turn.content, reply_to=message)
+
+
+def own(context: Context) -> list[int]:
+    """The clients of a node: every third, or a single one of the hostile node in the run "uploads"."""
+    first = int(context.node_config["partition-id"])
+    return [first] if first == BAD and context.run_config["run"] == "uploads" else list(range(first, CLIENTS, 3))
+
+
+def claimed(context: Context) -> list[int]:
+    """The clients that a node claims: the hostile one claims one of another node too."""
+    return [0, *own(context)] if context.node_config["partition-id"] == BAD else own(context)
