@@ -15,7 +15,7 @@ pytest.importorskip("flwr")
 
 from faults.figures import record
 from support import hostile_node
-from support.deployment import TOOLS, Deployment, running
+from support.deployment import TOOLS, Deployment, LightDeployment, running, until
 from support.hostile_rounds import DEADLINE, METHOD, ROUNDS, check, what_happened
 from support.new_app import NEW_APP
 
@@ -49,7 +49,7 @@ SERVER = {
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with running(Deployment(tmp_path_factory.mktemp("hostile"), 3), 20) as it:
+    with running(LightDeployment(tmp_path_factory.mktemp("hostile"), 3), 20) as it:
         folder = it.work / "app-hostile"
         shutil.copytree(NEW_APP, folder, ignore=shutil.ignore_patterns(".*", "__pycache__"))
         server = (folder / "app" / "server.py").read_text()
@@ -68,7 +68,8 @@ def train(it: Deployment, run: str, rounds: int) -> dict[int, dict[str, Any]]:
     given = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
     app = str(it.work / "app-hostile")
     number = str(json.loads(it.flwr("run", app, "tls", "--format=json", "-c", given))["run-id"])
-    log = it.finish(number, 1800)
+    until(lambda: it.rounds(run) == rounds, 1800, pause=1.0)
+    log = it.finish(number, 60)
     assert "claims clients of others: 0 (of node0); these claims are rejected" in log
     found = what_happened(it.folder(run), it.work / f"states-{run}")
     for place, facts in found.items():

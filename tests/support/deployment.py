@@ -22,6 +22,7 @@ from warnings import catch_warnings, simplefilter
 
 import pytest
 
+from support.light_superexec import light_path
 from support.new_app import NEW_APP
 from undrift import Local, Simulation, make
 from undrift.testing import fingerprint
@@ -186,6 +187,24 @@ class Deployment:
         ):
             secure.sendall(head.encode() + body)
             return int(secure.recv(64).split()[1])
+
+
+@dataclass
+class LightDeployment(Deployment):
+    """A deployment whose SuperNodes fork for every task: rounds take seconds on a busy machine."""
+
+    def up(self) -> None:
+        """Start what does not run."""
+        self.script("up", "--nodes", "0", *self.options)
+        deploy.keys(self.work, self.nodes)
+        deploy.write_hosts(self.work, self.nodes)
+        light, plan = light_path(self.work / "bin"), self.ports
+        for number in range(self.nodes):
+            name, hosted = f"node{number}", f"partition-id={number} num-partitions={self.nodes}"
+            port = deploy.free_port()
+            deploy.start_supernode(self.work, {**plan, name: port}, name, hosted, light)
+        members = [f"node{number}" for number in range(self.nodes)]
+        until(lambda: all("SuperNode ID" in deploy.last_log(self.work, name) for name in members), 240)
 
 
 It = TypeVar("It", bound=Deployment)
