@@ -22,7 +22,6 @@ from warnings import catch_warnings, simplefilter
 
 import pytest
 
-from support.light_superexec import light_path
 from support.new_app import NEW_APP
 from undrift import Local, Simulation, make
 from undrift.testing import fingerprint
@@ -47,6 +46,7 @@ def load(path: Path) -> ModuleType:
 
 
 deploy = load(NEW_APP / "deploy.py")
+FLEET = Path(__file__).with_name("light_fleet.py")
 _NAMES = count(1)
 
 
@@ -191,20 +191,45 @@ class Deployment:
 
 @dataclass
 class LightDeployment(Deployment):
-    """A deployment whose SuperNodes fork for every task: rounds take seconds on a busy machine."""
+    """A deployment whose SuperNodes are forked from one process, also for every task: rounds take seconds.
+
+    Args:
+        clients: how many clients all nodes host together; every node hosts those of `nodes` that are its own.
+    """
+
+    clients: int = 12
 
     def up(self) -> None:
-        """Start what does not run."""
+        """Start the servers and all nodes."""
         self.script("up", "--nodes", "0", *self.options)
+        self.add(0, self.nodes)
+
+    def add(self, first: int, end: int) -> None:
+        """Start nodes, from a number to before another, and wait until they are admitted."""
         deploy.keys(self.work, self.nodes)
+        deploy.CLIENTS, before = self.clients, deploy.CLIENTS
         deploy.write_hosts(self.work, self.nodes)
-        light, plan = light_path(self.work / "bin"), self.ports
-        for number in range(self.nodes):
-            name, hosted = f"node{number}", f"partition-id={number} num-partitions={self.nodes}"
-            port = deploy.free_port()
-            deploy.start_supernode(self.work, {**plan, name: port}, name, hosted, light)
-        members = [f"node{number}" for number in range(self.nodes)]
-        until(lambda: all("SuperNode ID" in deploy.last_log(self.work, name) for name in members), 240)
+        deploy.CLIENTS = before
+        found = []
+        for number in range(first, end):
+            key, states = self.work / "keys" / f"node{number}", deploy.private(self.work / "nodes" / f"node{number}")
+            hosted = f'partition-id={number} num-partitions={self.nodes} state-dir="{states}"'
+            address, port = deploy.HOST, deploy.free_port()
+            options = {
+                "superlink": f"{address}:{self.ports['nginx']}",
+                "root-certificates": self.work / "certificates" / "ca.crt",
+                "host": address,
+                "port": port,
+                "auth-supernode-private-key": key,
+                "node-config": hosted,
+            }
+            runtime = ["--insecure", f"--runtime-api-address={address}:{port}"]
+            given = [f"--{name}={value}" for name, value in options.items()]
+            found.append({"key": f"{key}.pub", "supernode": given, "superexec": runtime})
+        name = f"fleet{first}"
+        (self.work / f"{name}.json").write_text(json.dumps(found))
+        deploy.launch(self.work, name, sys.executable, FLEET, self.work / f"{name}.json")
+        until(lambda: deploy.last_log(self.work, name).count("SuperNode ID") == end - first, 600)
 
 
 It = TypeVar("It", bound=Deployment)
