@@ -29,12 +29,12 @@ def hostile_table(results: dict[str, dict[str, Any]]) -> str:
     Args:
         results: what `make hostile` measured: of each run, every round.
     """
-    names = ("outcome", "seconds", "norm", "moved")
-    lines = ["| round | the hostile node sends |" + "".join(f" {name} |" for name in 2 * names)]
-    lines.append(len(lines[0].split("|")[1:-1]) * "|---" + "|")
-    for number, one in results["uploads"].items():
-        cells = [number, one["behaviour"]]
-        for it in (one, results["sums"][number]):
+    runs = [results[name] for name in ("uploads", "sums") if name in results]
+    names = [name for _ in runs for name in ("outcome", "seconds", "norm", "moved")]
+    lines = [f"| round | the hostile node sends | {' | '.join(names)} |", "|---|---|" + len(names) * "---|"]
+    for number in runs[0]:
+        cells = [number, runs[0][number]["behaviour"]]
+        for it in (run[number] for run in runs):
             cells += [it["outcome"], f"{it['seconds']:.0f}", f"{it['norm']:.2f}", f"{it['distance']:.2f}"]
-        lines.append("".join(f"| {cell} " for cell in cells) + "|")
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
