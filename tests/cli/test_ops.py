@@ -142,19 +142,6 @@ def test_the_proxy_has_the_rules_of_the_template() -> None:
     assert rules(template) == rules(ours) and len(rules(ours)) >= 10
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Alembic in Flower
-def test_every_superlink_waits_a_minute_for_the_lock_of_its_database(tmp_path: Path) -> None:
-    """SQLite's five seconds are less than a large announcement takes on a busy machine."""
-    places = ("systemd/undrift-superlink.service", "compose.yaml", "kubernetes/server.yaml")
-    for text in ((NEW_APP / "deploy.py").read_text(), *((OPS / place).read_text() for place in places)):
-        assert re.search(r"--database=sqlite:///\S+/superlink\.db\?timeout=60", text)
-    flower = pytest.importorskip("flwr.supercore.object_store.sql_object_store")
-    store = flower.SqlObjectStore(f"sqlite:///{tmp_path}/superlink.db?timeout=60")
-    store.initialize()
-    with store.session() as session:
-        assert session.connection().exec_driver_sql("PRAGMA busy_timeout").scalar() == 60_000
-
-
 def test_the_status_unit_watches_the_run_on_the_loopback_address() -> None:
     (line,) = [line for line in UNITS[0].read_text().splitlines() if line.startswith("ExecStart=")]
     assert line.endswith("undrift status ${UNDRIFT_RUNS}/${UNDRIFT_RUN} --serve 127.0.0.1:9400")
