@@ -82,7 +82,7 @@ def test_a_run_reaches_its_rounds_whatever_a_node_does(run: str, deployment: Dep
     """Each round ends at most 2 s after its deadline, and nothing that is rejected leaves a trace."""
     found = train(deployment, run, ROUNDS)
     assert max(it["seconds"] for it in found.values()) <= DEADLINE + 2.0
-    check(found)
+    check(found, absent=["500 objects"])  # the proxy refuses its announcement
 
 
 def test_a_hostile_node_is_quarantined(deployment: Deployment) -> None:

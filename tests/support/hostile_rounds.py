@@ -1,6 +1,7 @@
 """What became of a hostile node's replies, round by round."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,19 +79,18 @@ def what_happened(run: Path, states: Path) -> dict[int, dict[str, Any]]:
     return found
 
 
-def check(found: dict[int, dict[str, Any]], ignored: tuple[str, ...] = ()) -> None:
+def check(found: dict[int, dict[str, Any]], accepted: Sequence[str] = (), absent: Sequence[str] = ()) -> None:
     """Every round was reached, nothing rejected left a trace, and what was accepted moved the model within the bound.
 
     Args:
         found: what happened in every round.
-        ignored: behaviours that are accepted as well.
+        accepted: behaviours that are accepted here besides.
+        absent: behaviours that give no reply in time here besides.
     """
     assert list(found) == list(range(1, ROUNDS + 1))
+    known = dict.fromkeys(["honest", *ACCEPTED, *accepted], "accepted") | dict.fromkeys([*ABSENT, *absent], "absent")
     for it in list(found.values())[:-1]:  # the last is honest, and longer than the bound if the model was moved before
-        expected = "absent" if it["behaviour"] in ABSENT else "accepted"
-        if it["behaviour"] in [*ACCEPTED, *ABSENT, *ignored, "honest"]:
-            assert it["outcome"] == expected, it
-        else:
-            assert it["outcome"] not in ("accepted", "absent"), it
-        assert it["outcome"] == "accepted" or it["distance"] == 0.0, it
+        kind = it["outcome"] if it["outcome"] in ("accepted", "absent") else "rejected"
+        assert kind == known.get(it["behaviour"], "rejected"), it
+        assert kind == "accepted" or it["distance"] == 0.0, it
         assert it["distance"] <= 2 * it["bound"] and -10 < it["loss"] < 100, it
