@@ -1,7 +1,7 @@
 # Development commands. PYTHON may name another interpreter: make check PYTHON=.venv/bin/python
 PYTHON ?= python
 unexport PYTHONDONTWRITEBYTECODE  # tests start hundreds of processes, which would each compile the package
-.PHONY: install check lint types test methods sweeps quick slow kills faults coverage soak format docs cards curves figures tutorials golden papers
+.PHONY: install check lint types test methods sweeps quick slow kills faults hostile coverage soak format docs cards curves figures tutorials golden papers
 .PHONY: benchmark precision scale peers conformance fuzz audit sbom results studies
 
 install:  ## install the package for development; torch first, so that nothing upgrades it
@@ -38,6 +38,9 @@ kills:  ## runs killed by kill -9 at random moments and at crash points, resumed
 
 faults:  ## everything that is killed, cut off or damaged, at length; what is measured goes to benchmarks/speed/results
 	UNDRIFT_FIGURES=benchmarks/speed/results/faults.json $(PYTHON) -m pytest -m faults
+
+hostile:  ## a hostile node among three over TLS, another behaviour in every round; the table is in docs/evidence/reliability.md
+	UNDRIFT_FIGURES=benchmarks/speed/results/hostile.json $(PYTHON) -m pytest -m slow tests/engine/test_hostile_deployment.py
 
 COVERED = tests/core tests/runs/test_checkpoint.py tests/engine/test_store.py $(wildcard tests/engine/test_flower*.py)
 coverage:  ## branch coverage of gate, sums, receive loop, checkpoints and stores: at least 95 %

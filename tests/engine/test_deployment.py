@@ -160,6 +160,12 @@ def test_the_proxy_refuses_a_body_above_its_limit(deployment: Any, headers: Any,
     assert deployment.request("nginx", "/v1/fleet/push-object", body, headers) == 413
 
 
+def test_the_proxy_refuses_to_announce_a_reply_of_many_objects(deployment: Any) -> None:
+    """The SuperLink locks its database while it enters them, and everybody else waits."""
+    assert deployment.request("nginx", "/v1/fleet/push-messages", bytes(30_000)) == 415
+    assert deployment.request("nginx", "/v1/fleet/push-messages", bytes(35_000)) == 413
+
+
 @pytest.mark.slow
 def test_a_killed_supernode_costs_its_own_clients_only_and_rejoins(deployment: Any) -> None:
     deadline, rounds = 40.0, 7

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from faults.figures import hostile_table
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "evidence" / "reliability.md").read_text(encoding="utf-8")
 IDS = [*(f"R{n}" for n in range(1, 17)), *(f"S{n}" for n in (*range(1, 9), 11, 12, 13))]
@@ -94,3 +96,7 @@ def test_every_number_of_a_figure_is_in_a_result_or_in_the_test(row: str) -> Non
     ):
         value, digits = float(number.replace(",", "")), len(number.partition(".")[2])
         assert value in written or any(round(x, digits) == value for x in results), f"{row}: {number} has no file"
+
+
+def test_the_table_of_the_hostile_node_is_what_was_measured() -> None:
+    assert hostile_table(json.loads((RESULTS / "hostile.json").read_text())) in PAGE

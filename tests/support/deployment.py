@@ -46,6 +46,7 @@ def load(path: Path) -> ModuleType:
 
 
 deploy = load(NEW_APP / "deploy.py")
+FLEET = Path(__file__).with_name("light_fleet.py")
 _NAMES = count(1)
 
 
@@ -187,6 +188,49 @@ class Deployment:
         ):
             secure.sendall(head.encode() + body)
             return int(secure.recv(64).split()[1])
+
+
+@dataclass
+class LightDeployment(Deployment):
+    """A deployment whose SuperNodes are forked from one process, also for every task: rounds take seconds.
+
+    Args:
+        clients: how many clients all nodes host together; every node hosts those of `nodes` that are its own.
+    """
+
+    clients: int = 12
+
+    def up(self) -> None:
+        """Start the servers and all nodes."""
+        self.script("up", "--nodes", "0", *self.options)
+        self.add(0, self.nodes)
+
+    def add(self, first: int, end: int) -> None:
+        """Start nodes, from a number to before another, and wait until they are admitted."""
+        deploy.keys(self.work, self.nodes)
+        deploy.CLIENTS, before = self.clients, deploy.CLIENTS
+        deploy.write_hosts(self.work, self.nodes)
+        deploy.CLIENTS = before
+        found = []
+        for number in range(first, end):
+            key, states = self.work / "keys" / f"node{number}", deploy.private(self.work / "nodes" / f"node{number}")
+            hosted = f'partition-id={number} num-partitions={self.nodes} state-dir="{states}"'
+            address, port = deploy.HOST, deploy.free_port()
+            options = {
+                "superlink": f"{address}:{self.ports['nginx']}",
+                "root-certificates": self.work / "certificates" / "ca.crt",
+                "host": address,
+                "port": port,
+                "auth-supernode-private-key": key,
+                "node-config": hosted,
+            }
+            runtime = ["--insecure", f"--runtime-api-address={address}:{port}"]
+            given = [f"--{name}={value}" for name, value in options.items()]
+            found.append({"key": f"{key}.pub", "supernode": given, "superexec": runtime})
+        name = f"fleet{first}"
+        (self.work / f"{name}.json").write_text(json.dumps(found))
+        deploy.launch(self.work, name, sys.executable, FLEET, self.work / f"{name}.json")
+        until(lambda: deploy.last_log(self.work, name).count("SuperNode ID") == end - first, 600)
 
 
 It = TypeVar("It", bound=Deployment)

@@ -29,8 +29,9 @@ def keyed_grid(root: Path, nodes: int = 3, clients: Any = None) -> StandInGrid:
     return grid
 
 
-def hosts_file(path: Path, *lists: Iterable[object]) -> Path:
-    """A list of hosts, as an operator writes it."""
-    lines = [f"[node{i}]\nkey = '{key_pair(i)[0]}'\nclients = {list(own)}\n" for i, own in enumerate(lists)]
+def hosts_file(path: Path, *lists: Iterable[object], examples: int | None = None) -> Path:
+    """A list of hosts, as an operator writes it; every client may claim so many examples."""
+    more = f"examples = {examples}\n" if examples else ""
+    lines = [f"[node{i}]\nkey = '{key_pair(i)[0]}'\nclients = {list(own)}\n{more}" for i, own in enumerate(lists)]
     (path / "hosts.toml").write_text("".join(lines))
     return path / "hosts.toml"
