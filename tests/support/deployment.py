@@ -208,9 +208,9 @@ class LightDeployment(Deployment):
     def add(self, first: int, end: int) -> None:
         """Start nodes, from a number to before another, and wait until they are admitted."""
         deploy.keys(self.work, self.nodes)
-        deploy.CLIENTS, before = self.clients, deploy.CLIENTS
+        deploy.CLIENTS, before = self.clients, deploy.CLIENTS  # type: ignore[attr-defined]
         deploy.write_hosts(self.work, self.nodes)
-        deploy.CLIENTS = before
+        deploy.CLIENTS = before  # type: ignore[attr-defined]
         found = []
         for number in range(first, end):
             key, states = self.work / "keys" / f"node{number}", deploy.private(self.work / "nodes" / f"node{number}")

@@ -60,7 +60,7 @@ class Turn:
 
     def put(self, name: str, x: Tensor) -> None:
         """Replace a tensor of the reply, or add one."""
-        self.content["arrays"][name] = encode({name: x})[name]
+        self.content["arrays"][name] = encode({name: x})[name]  # type: ignore[assignment]
 
     def delta(self) -> Tensor:
         """The displacement, or the sum of the weighted ones."""
@@ -76,10 +76,10 @@ class Turn:
 
     def describe(self, change: Callable[[list[Any]], None]) -> None:
         """Change what the reply's summary says of every client: number, examples, gradients, loss, seconds, weight."""
-        facts = json.loads(self.content["undrift"]["summary"])
+        facts = json.loads(self.content["undrift"]["summary"])  # type: ignore[arg-type]
         for visit in facts["visits"]:
             change(visit)
-        self.content["undrift"]["summary"] = json.dumps(facts)
+        self.content["undrift"]["summary"] = json.dumps(facts)  # type: ignore[assignment]
 
     def set_fact(self, name: str, place: int, value: float) -> None:
         """State another number, in the upload or of every client in the sum."""
@@ -120,14 +120,14 @@ def at_bound(turn: Turn, factor: float = -0.999) -> None:
     """The displacement in the opposite direction, as long as the bound allows."""
     allowed = turn.order.bound or 1.0
     if not turn.single:
-        allowed *= sum(visit[5] for visit in json.loads(turn.content["undrift"]["summary"])["visits"])
+        allowed *= sum(visit[5] for visit in json.loads(turn.content["undrift"]["summary"])["visits"])  # type: ignore[arg-type]
     x = turn.delta().double()
     turn.put_delta((x * (factor * allowed / x.norm())).to(turn.delta().dtype))
 
 
 def heavy(turn: Turn) -> None:
     """As many examples as the list allows, with the steps, the weight and the sum that belong to them."""
-    clients = json.loads(turn.content["undrift"]["summary"])["visits"]
+    clients = json.loads(turn.content["undrift"]["summary"])["visits"]  # type: ignore[arg-type]
     turn.set_fact("examples", 1, MOST)
     if turn.single:
         steps = turn.order.local.step_count(MOST, turn.order.clients[0], turn.order.round, turn.order.seed)
@@ -149,7 +149,7 @@ def heavy_at_bound(turn: Turn) -> None:
 
 def replay(turn: Turn, *, flipped: bool = False) -> None:
     """What was sent in the first round, under this round's number."""
-    turn.content["arrays"][turn.main] = turn.context.state["kept"]["x"]
+    turn.content["arrays"][turn.main] = turn.context.state["kept"]["x"]  # type: ignore[assignment]
     if flipped:
         x = turn.delta()
         place = x.abs().argmax()
@@ -175,12 +175,12 @@ def other_run(turn: Turn) -> None:
 
 def rename(turn: Turn) -> None:
     """The displacement under another name."""
-    turn.content["arrays"]["other"] = turn.content["arrays"].pop(turn.main)
+    turn.content["arrays"]["other"] = turn.content["arrays"].pop(turn.main)  # type: ignore[assignment]
 
 
 def pickled(turn: Turn) -> None:
     """A pickle, said to be an array of NumPy's."""
-    turn.content["arrays"][turn.main] = Array("object", (1,), "numpy.ndarray", pickle.dumps(Trap()))
+    turn.content["arrays"][turn.main] = Array("object", (1,), "numpy.ndarray", pickle.dumps(Trap()))  # type: ignore[assignment]
 
 
 def oversize(turn: Turn) -> None:

@@ -72,7 +72,7 @@ def main() -> None:
     for node in nodes:
         _, status = os.waitpid(fork(flwr, ["flwr", "supernode", "register", node["key"], "tls"]), 0)
         assert status == 0, f"{node['key']} was not registered"
-    subprocess_executor.subprocess, start_client_internal.subprocess = Tasks, Nothing
+    subprocess_executor.subprocess, start_client_internal.subprocess = Tasks, Nothing  # type: ignore[assignment]
     for node in nodes:
         pid = fork(flower_supernode, ["flower-supernode", *node["supernode"]])
         fork(flower_superexec, ["flower-superexec", *node["superexec"], "--parent-pid", str(pid)])
