@@ -1,11 +1,10 @@
 """Do filters and privacy fight? Accuracy against epsilon, for clients, of six methods with a private sum.
 
-Fashion-MNIST, averaged to 14 x 14 pixels: 30,000 training examples over 1,000 clients (Dirichlet 0.3), each in a round
-with probability 0.1, 30 rounds of five steps, a perceptron, the first 2,000 test examples. Epsilon is that of a client
-at delta 1,000^-1.1. Correlated noise: clients take turns of ten rounds, so each is in three, and sampling amplifies
-nothing. The clip of a row is chosen from `CLIPS` at epsilon 8 with a seed of its own. Each run is a line of
-results/private-accuracy.jsonl; runs that are there are skipped. docs/evidence/findings/private-accuracy.md has the
-table.
+Fashion-MNIST, averaged to 14 x 14 pixels: 30,000 training examples over 1,000 clients (30 each, label shares by
+Dirichlet 0.3), each in a round with probability 0.1, 20 rounds of two steps, a perceptron, the first 2,000 test
+examples. Epsilon is that of a client at delta 1,000^-1.1. Correlated noise: clients take turns of ten rounds, so each
+is in two, and sampling amplifies nothing. One clip for all rows. Each run is a line of results/private-accuracy.jsonl;
+runs that are there are skipped. docs/evidence/findings/private-accuracy.md has the table.
 
     python benchmarks/studies/private_accuracy.py --seeds 0 1 2
 """
@@ -13,7 +12,6 @@ table.
 import argparse
 import json
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -23,7 +21,7 @@ from typing import Any
 import torch
 
 from beside import gap_text
-from poisoning import build, round_off
+from poisoning import build, grouped, round_off
 from shared import first_examples, read_lines
 from undrift import Local, Simulation, make
 from undrift.blocks.release import PrivateSum
@@ -34,11 +32,11 @@ from undrift.studies.statistics import late_mean, paired_difference
 from undrift.util.display.tables import markdown
 
 LINES = Path(__file__).parent / "results" / "private-accuracy.jsonl"
-CLIENTS, COHORT, ROUNDS, TRAIN, TEST = 1000, 100, 30, 30_000, 2000
-LOCAL = Local(lr=0.1, steps=5, batch_size=10)
+CLIENTS, COHORT, ROUNDS, TRAIN, TEST = 1000, 100, 20, 30_000, 2000
+LOCAL = Local(lr=0.2, steps=2, batch_size=15)
 DELTA, TURNS = CLIENTS**-1.1, CLIENTS // COHORT
 EPSILONS = (None, 8.0, 2.0)
-CLIPS, TUNING = (0.1, 0.3, 1.0), 100
+CLIP = 0.3
 METHODS = {
     "FedAvg": "uniform",
     "FedSAM": "fedsam",
@@ -63,7 +61,7 @@ def noise(epsilon: float, kind: str) -> float:
     return calibrate_noise(epsilon, lambda z: sampled_epsilon(z, COHORT / CLIENTS, DELTA, ROUNDS))
 
 
-def run(dataset: Dataset, label: str, epsilon: float | None, kind: str, clip: float, seed: int) -> dict[str, Any]:
+def run(dataset: Dataset, label: str, epsilon: float | None, kind: str, seed: int) -> dict[str, Any]:
     """One run.
 
     Args:
@@ -71,24 +69,23 @@ def run(dataset: Dataset, label: str, epsilon: float | None, kind: str, clip: fl
         label: of `METHODS`.
         epsilon: the budget; None neither clips nor adds noise.
         kind: of the noise.
-        clip: the largest norm of a displacement.
         seed: of the split and of the run.
     """
     begun = time.process_time()
     algorithm = make(METHODS[label])
     if epsilon is not None:
-        release = PrivateSum(clip, noise(epsilon, kind), TURNS if kind == TURNED else 1)
+        release = PrivateSum(CLIP, noise(epsilon, kind), TURNS if kind == TURNED else 1)
         algorithm = replace(algorithm, release=release)
     clients = partition("dirichlet-client:0.3", dataset.train.targets.numpy(), clients=CLIENTS, seed=seed).clients
     task = DataTask(dataset, clients, build, seed=seed)
     drawn: dict[str, Any] = {"cohort": COHORT} if kind == TURNED else {"probability": COHORT / CLIENTS}
-    simulation = Simulation(algorithm, task, LOCAL, seed=seed, **drawn)
+    simulation = Simulation(algorithm, task, grouped(LOCAL, algorithm), seed=seed, **drawn)
     state, curve = simulation.start(), []
     for round in range(1, ROUNDS + 1):
         state, _ = simulation.round(state)
         if round > ROUNDS - 3:
             curve.append((round, round_off(task.test(simulation.module(state)).accuracy)))
-    about = {"label": label, "epsilon": epsilon, "noise": kind, "clip": clip, "seed": seed, "curve": curve}
+    about = {"label": label, "epsilon": epsilon, "noise": kind, "seed": seed, "curve": curve}
     stated = simulation.privacy(ROUNDS)
     seconds = round_off(time.process_time() - begun, 1)
     return {**about, "statement": None if stated is None else stated.row(), "seconds": seconds}
@@ -98,32 +95,9 @@ Case = tuple[str, float | None, str]
 
 
 def rows() -> list[Case]:
-    """Every row at every epsilon, with the kind of its noise."""
-    both = [(label, kind) for kind in (INDEPENDENT, TURNED) for label in METHODS if kind != TURNED or label in CORRELATED]
-    return [(label, epsilon, kind) for epsilon, (label, kind) in product(EPSILONS, both)]
-
-
-def best_clip(label: str, kind: str) -> float:
-    """The clip of a row, by the runs with the seed of tuning; the middle one if they are not all there.
-
-    Args:
-        label: of `METHODS`.
-        kind: of the noise.
-    """
-    trials = found(TUNING, label, kind)
-    return max(trials, key=trials.__getitem__) if len(trials) == len(CLIPS) else CLIPS[1]
-
-
-def found(seed: int, label: str, kind: str) -> dict[float, float]:
-    """Clip -> late accuracy at epsilon 8.
-
-    Args:
-        seed: the seed.
-        label: of `METHODS`.
-        kind: of the noise.
-    """
-    lines = [x for x in read_lines(LINES) if (x["seed"], x["label"], x["noise"], x["epsilon"]) == (seed, label, kind, 8.0)]
-    return {line["clip"]: late(line) for line in lines}
+    """Every row at every epsilon, with the kind of its noise; correlated noise at an epsilon only."""
+    plain = [(label, epsilon, INDEPENDENT) for epsilon in EPSILONS for label in METHODS]
+    return plain + [(label, epsilon, TURNED) for epsilon in EPSILONS if epsilon is not None for label in CORRELATED]
 
 
 def late(line: dict[str, Any]) -> float:
@@ -135,49 +109,37 @@ def late(line: dict[str, Any]) -> float:
     return 100 * late_mean([x for _, x in line["curve"]])
 
 
-def cases(seeds: Sequence[int]) -> Iterator[tuple[Case, float, int]]:
-    """All runs: those that choose the clips, then seed by seed.
-
-    Args:
-        seeds: the seeds.
-    """
-    for label, epsilon, kind in rows():
-        if epsilon == 8.0:
-            yield from (((label, epsilon, kind), clip, TUNING) for clip in CLIPS)
-    for seed in seeds:
-        for label, epsilon, kind in rows():
-            yield (label, epsilon, kind), best_clip(label, kind), seed
-
-
 def values() -> dict[Case, dict[int, float]]:
-    """Row, epsilon and noise -> seed -> late accuracy in percent; without the runs that chose clips."""
+    """Row, epsilon and noise -> seed -> late accuracy in percent."""
     out: dict[Case, dict[int, float]] = {}
     for line in read_lines(LINES):
-        if line["seed"] != TUNING:
-            out.setdefault((line["label"], line["epsilon"], line["noise"]), {})[line["seed"]] = late(line)
+        out.setdefault((line["label"], line["epsilon"], line["noise"]), {})[line["seed"]] = late(line)
     return out
 
 
 def table() -> str:
-    """FedAvg, and each row minus FedAvg with independent noise at the same epsilon and with none, in Markdown."""
-    known, lines = values(), []
-    heads = [("none" if x is None else f"{x:g}") for x in EPSILONS]
+    """FedAvg; each row minus FedAvg at the same epsilon; each row minus itself without privacy, in Markdown."""
+    known = values()
     base = [known.get((BASE, x, INDEPENDENT), {}) for x in EPSILONS]
-    lines.append([BASE, *(f"{fmean(x.values()):.1f}" if x else "" for x in base), ""])
+    lines = [[BASE, *(f"{fmean(x.values()):.1f}" if x else "" for x in base)]]
     for label, kind in dict.fromkeys((label, kind) for label, _, kind in rows()):
         if (label, kind) != (BASE, INDEPENDENT):
-            own = [known.get((label, x, kind), {}) for x in EPSILONS]
-            gaps = [gap_text(paired_difference(a, b)) for a, b in zip(own, base, strict=True)]
-            name = label if kind == INDEPENDENT else f"{label}, correlated noise"
-            lines.append([f"{name} minus FedAvg", *gaps, f"{best_clip(label, kind):g}"])
-    lines[0][-1] = f"{best_clip(BASE, INDEPENDENT):g}"
-    costs = [""]
+            gaps = [_gap(known.get((label, x, kind)), other) for x, other in zip(EPSILONS, base, strict=True)]
+            lines.append([f"{_name(label, kind)} minus FedAvg", *gaps])
     for label, kind in dict.fromkeys((label, kind) for label, _, kind in rows()):
-        own = [known.get((label, x, kind), {}) for x in EPSILONS]
-        name = label if kind == INDEPENDENT else f"{label}, correlated noise"
-        lines.append([f"{name} minus itself at epsilon none", "", *(gap_text(paired_difference(x, own[0])) for x in own[1:]), ""])
-    del costs
-    return markdown(["late accuracy at epsilon", *heads, "clip"], lines, left=1)
+        none = known.get((label, None, INDEPENDENT))
+        gaps = [_gap(known.get((label, x, kind)), none) for x in EPSILONS if x is not None]
+        lines.append([f"{_name(label, kind)} minus itself without privacy", "", *gaps])
+    heads = ["none" if x is None else f"{x:g}" for x in EPSILONS]
+    return markdown(["late accuracy at epsilon", *heads], lines, left=1)
+
+
+def _name(label: str, kind: str) -> str:
+    return label if kind == INDEPENDENT else f"{label}, correlated noise,"
+
+
+def _gap(ours: dict[int, float] | None, theirs: dict[int, float] | None) -> str:
+    return gap_text(paired_difference(ours or {}, theirs or {}))
 
 
 def main() -> None:
@@ -190,13 +152,12 @@ def main() -> None:
         print(table())
         return
     torch.set_num_threads(1)
+    done = {tuple(x[key] for key in ("label", "epsilon", "noise", "seed")) for x in read_lines(LINES)}
     dataset = first_examples(load("fashion-mnist"), TRAIN, TEST)
-    for (label, epsilon, kind), clip, seed in cases(arguments.seeds):
-        done = {tuple(x[key] for key in ("label", "epsilon", "noise", "seed")) for x in read_lines(LINES)}
-        tried = seed == TUNING and clip in found(seed, label, kind)
-        if not tried and (seed == TUNING or (label, epsilon, kind, seed) not in done):
+    for seed, (label, epsilon, kind) in product(arguments.seeds, rows()):
+        if (label, epsilon, kind, seed) not in done:
             with LINES.open("a") as file:
-                file.write(json.dumps(run(dataset, label, epsilon, kind, clip, seed)) + "\n")
+                file.write(json.dumps(run(dataset, label, epsilon, kind, seed)) + "\n")
 
 
 if __name__ == "__main__":
