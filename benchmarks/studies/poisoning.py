@@ -272,15 +272,27 @@ def tables() -> str:
         ]
         rows += [_differences(label, accuracy, columns.values()) for label in METHODS if label != BASE]
         parts.append(
-            f"{title}, {count} attackers of {CLIENTS}:\n\n" + markdown(["late accuracy", *columns], rows, left=1)
+            f"{title}, {count} attackers of {CLIENTS}:\n\n"
+            + markdown(["late accuracy", *columns], measured(rows), left=1)
         )
     columns = {f"{PARTITIONS[kind]}, {n} attackers": (kind, "backdoor", n) for kind, n in product(PARTITIONS, (2, 4))}
     rows = [_levels(BASE, backdoor, columns.values())]
     untouched = [_gap(backdoor, (*x, BASE), (x[0], *NONE, BASE)) for x in columns.values()]
     rows += [["FedAvg minus no attack", *untouched]]
     rows += [_differences(label, backdoor, columns.values()) for label in METHODS if label != BASE]
-    parts.append("Success of the backdoor:\n\n" + markdown(["success of the trigger", *columns], rows, left=1))
+    parts.append(
+        "Success of the backdoor:\n\n" + markdown(["success of the trigger", *columns], measured(rows), left=1)
+    )
     return "\n\n".join(parts)
+
+
+def measured(rows: Sequence[list[str]]) -> list[list[str]]:
+    """The rows of a table that have a value.
+
+    Args:
+        rows: the name of each, then its values.
+    """
+    return [row for row in rows if any(row[1:])]
 
 
 def _attacked(columns: Mapping[str, tuple[str, str, int]]) -> list[tuple[str, str, int]]:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from beside import gap_text
-from poisoning import build, grouped, round_off
+from poisoning import build, grouped, measured, round_off
 from shared import first_examples, read_lines
 from undrift import Local, Simulation, make
 from undrift.blocks.release import PrivateSum
@@ -131,7 +131,7 @@ def table() -> str:
         gaps = [_gap(known.get((label, x, kind)), none) for x in EPSILONS if x is not None]
         lines.append([f"{_name(label, kind)} minus itself without privacy", "", *gaps])
     heads = ["none" if x is None else f"{x:g}" for x in EPSILONS]
-    return markdown(["late accuracy at epsilon", *heads], lines, left=1)
+    return markdown(["late accuracy at epsilon", *heads], measured(lines), left=1)
 
 
 def _name(label: str, kind: str) -> str:
