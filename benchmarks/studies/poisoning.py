@@ -11,7 +11,7 @@ results/poisoning.jsonl; runs that are there are skipped. docs/evidence/findings
 import argparse
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -36,6 +36,7 @@ from undrift.studies.statistics import late_mean, paired_difference
 from undrift.util.display.tables import markdown
 
 LINES = Path(__file__).parent / "results" / "poisoning.jsonl"
+SEEDS = (0, 1, 2)
 CLIENTS, ROUNDS, TRAIN, TEST = 20, 10, 4000, 2000
 LOCAL = Local(lr=0.2, steps=5, batch_size=40)
 PARTITIONS = {"iid": "IID", "dirichlet:0.3": "Dirichlet 0.3"}
@@ -256,68 +257,64 @@ def found(kind: str = "curve") -> dict[Key, dict[int, float]]:
 
 def tables() -> str:
     """A table for each partition and number of attackers, then one of the trigger's success, in Markdown."""
-    parts = []
+    parts = [progress(read_lines(LINES), len(list(cases(SEEDS))))]
     accuracy, backdoor = found(), found("backdoor")
     for (kind, title), count in product(PARTITIONS.items(), (2, 4)):
-        if not any((kind, name, count, BASE) in accuracy for name in ATTACKS):
-            continue
-        columns = {"no attack": (kind, *NONE)} | {ATTACKS[name]: (kind, name, count) for name in ATTACKS}
-        rows = [_levels(BASE, accuracy, columns.values())]
-        rows += [
-            [
-                "FedAvg minus no attack",
-                "",
-                *(_gap(accuracy, (*x, BASE), (kind, *NONE, BASE)) for x in _attacked(columns)),
-            ]
-        ]
-        rows += [_differences(label, accuracy, columns.values()) for label in METHODS if label != BASE]
-        parts.append(
-            f"{title}, {count} attackers of {CLIENTS}:\n\n"
-            + markdown(["late accuracy", *columns], measured(rows), left=1)
-        )
-    columns = {f"{PARTITIONS[kind]}, {n} attackers": (kind, "backdoor", n) for kind, n in product(PARTITIONS, (2, 4))}
-    rows = [_levels(BASE, backdoor, columns.values())]
-    untouched = [_gap(backdoor, (*x, BASE), (x[0], *NONE, BASE)) for x in columns.values()]
-    rows += [["FedAvg minus no attack", *untouched]]
-    rows += [_differences(label, backdoor, columns.values()) for label in METHODS if label != BASE]
-    parts.append(
-        "Success of the backdoor:\n\n" + markdown(["success of the trigger", *columns], measured(rows), left=1)
-    )
-    return "\n\n".join(parts)
+        attacked = {ATTACKS[name]: (kind, name, count) for name in ATTACKS}
+        if any((*place, BASE) in accuracy for place in attacked.values()):
+            rows = _rows(accuracy, [(kind, *NONE), *attacked.values()])
+            heads = ["late accuracy", "no attack", *attacked]
+            parts.append(measured(f"{title}, {count} attackers of {CLIENTS}:", heads, rows))
+    success = {f"{PARTITIONS[kind]}, {n} attackers": (kind, "backdoor", n) for kind, n in product(PARTITIONS, (2, 4))}
+    rows = _rows(backdoor, success.values())
+    parts.append(measured("Success of the backdoor:", ["success of the trigger", *success], rows))
+    return "\n\n".join(filter(None, parts))
 
 
-def measured(rows: Sequence[list[str]]) -> list[list[str]]:
-    """The rows of a table that have a value.
+def progress(lines: Sequence[Mapping[str, Any]], planned: int) -> str:
+    """How many runs are there, in a sentence.
 
     Args:
+        lines: of the runs.
+        planned: how many there will be.
+    """
+    seeds = ", ".join(map(str, sorted({line["seed"] for line in lines})))
+    return f"{len(lines)} of {planned} runs are there" + (f", seed {seeds}." if seeds else ".")
+
+
+def measured(title: str, heads: Sequence[str], rows: Iterable[list[str]]) -> str:
+    """A table of the rows that have a value, below its title; without such rows nothing.
+
+    Args:
+        title: what stands above it.
+        heads: of the columns.
         rows: the name of each, then its values.
     """
-    return [row for row in rows if any(row[1:])]
+    known = [row for row in rows if any(row[1:])]
+    return f"{title}\n\n" + markdown(heads, known, left=1) if known else ""
 
 
-def _attacked(columns: Mapping[str, tuple[str, str, int]]) -> list[tuple[str, str, int]]:
-    return list(columns.values())[1:]
+def _rows(values: Mapping[Key, dict[int, float]], places: Iterable[tuple[str, str, int]]) -> Iterator[list[str]]:
+    """FedAvg's means, what the attack does to it, and the other rows minus FedAvg under the same attack."""
+    places = list(places)
+    base = [values.get((*place, BASE), {}) for place in places]
+    yield [BASE, *(f"{fmean(cell.values()):.1f}" if cell else "" for cell in base)]
+    calm = [values.get((place[0], *NONE, BASE), {}) for place in places]
+    yield ["FedAvg minus no attack", *("" if a is b else _gap(a, b) for a, b in zip(base, calm, strict=True))]
+    for label in METHODS:
+        if label != BASE:
+            own = [values.get((*place, label), {}) for place in places]
+            yield [f"{label} minus FedAvg", *(_gap(a, b) for a, b in zip(own, base, strict=True))]
 
 
-def _levels(label: str, values: Mapping[Key, dict[int, float]], columns: Any) -> list[str]:
-    """The means of a row."""
-    cells = [values.get((*column, label)) for column in columns]
-    return [label, *(f"{fmean(cell.values()):.1f}" if cell else "" for cell in cells)]
-
-
-def _differences(label: str, values: Mapping[Key, dict[int, float]], columns: Any) -> list[str]:
-    """A row minus FedAvg under the same attack."""
-    return [f"{label} minus FedAvg", *(_gap(values, (*x, label), (*x, BASE)) for x in columns)]
-
-
-def _gap(values: Mapping[Key, dict[int, float]], ours: Key, theirs: Key) -> str:
-    return gap_text(paired_difference(values.get(ours, {}), values.get(theirs, {})))
+def _gap(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
+    return gap_text(paired_difference(ours, theirs))
 
 
 def main() -> None:
     """Run what is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--tables", action="store_true", help="print the tables of what is there")
     arguments = parser.parse_args()
     if arguments.tables:

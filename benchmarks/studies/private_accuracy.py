@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from beside import gap_text
-from poisoning import build, grouped, measured, round_off
+from poisoning import SEEDS, build, grouped, measured, progress, round_off
 from shared import first_examples, read_lines
 from undrift import Local, Simulation, make
 from undrift.blocks.release import PrivateSum
@@ -29,7 +29,6 @@ from undrift.data import Dataset, DataTask, load
 from undrift.data.partitions.draw import partition
 from undrift.privacy.accounting import calibrate_noise, gaussian_epsilon, sampled_epsilon
 from undrift.studies.statistics import late_mean, paired_difference
-from undrift.util.display.tables import markdown
 
 LINES = Path(__file__).parent / "results" / "private-accuracy.jsonl"
 CLIENTS, COHORT, ROUNDS, TRAIN, TEST = 1000, 100, 20, 30_000, 2000
@@ -131,7 +130,8 @@ def table() -> str:
         gaps = [_gap(known.get((label, x, kind)), none) for x in EPSILONS if x is not None]
         lines.append([f"{_name(label, kind)} minus itself without privacy", "", *gaps])
     heads = ["none" if x is None else f"{x:g}" for x in EPSILONS]
-    return markdown(["late accuracy at epsilon", *heads], measured(lines), left=1)
+    state = progress(read_lines(LINES), len(SEEDS) * len(rows()))
+    return measured(state, ["late accuracy at epsilon", *heads], lines) or state
 
 
 def _name(label: str, kind: str) -> str:
@@ -145,7 +145,7 @@ def _gap(ours: dict[int, float] | None, theirs: dict[int, float] | None) -> str:
 def main() -> None:
     """Run what is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--tables", action="store_true", help="print the table of what is there")
     arguments = parser.parse_args()
     if arguments.tables:
