@@ -208,9 +208,11 @@ class LightDeployment(Deployment):
     def add(self, first: int, end: int) -> None:
         """Start nodes, from a number to before another, and wait until they are admitted."""
         deploy.keys(self.work, self.nodes)
-        deploy.CLIENTS, before = self.clients, deploy.CLIENTS  # type: ignore[attr-defined]
+        module: Any = deploy
+        before = module.CLIENTS, module.EXAMPLES
+        module.CLIENTS, module.EXAMPLES = self.clients, 10_000
         deploy.write_hosts(self.work, self.nodes)
-        deploy.CLIENTS = before  # type: ignore[attr-defined]
+        module.CLIENTS, module.EXAMPLES = before
         found = []
         for number in range(first, end):
             key, states = self.work / "keys" / f"node{number}", deploy.private(self.work / "nodes" / f"node{number}")
