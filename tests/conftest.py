@@ -11,7 +11,7 @@ import torch
 from support import pretend, selection  # noqa: F401  a device must be there before a process's first backward pass
 
 torch.set_num_threads(1)
-collect_ignore = ["support/operators"]  # for other processes: see examples/test_own.py
+collect_ignore = ["support/operators", "support/light_fleet.py"]  # for processes of their own
 USED: set[str] = set()
 CALLS = 20_000
 """How many calls of a test are noted: a long one repeats itself, and noting each call doubles its time."""
