@@ -5,9 +5,6 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives.hashes import SHA256
-
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
 SOON = timedelta(days=14)
 """A certificate that ends sooner is warned about, once for each start of the run."""
@@ -27,6 +24,9 @@ class Certificates:
 
     def check(self) -> None:
         """Report the certificates that have changed; what cannot be read is reported too, and ends nothing."""
+        from cryptography import x509  # of the extra flower, which deployments have
+        from cryptography.hazmat.primitives.hashes import SHA256
+
         for path in self.paths:
             try:
                 found: bytes | str = path.read_bytes()
