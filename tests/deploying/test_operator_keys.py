@@ -142,12 +142,19 @@ def test_an_operator_may_do_what_the_file_says(proxy: Proxy) -> None:
 
 
 def test_each_request_of_an_operator_is_in_a_log(proxy: Proxy) -> None:
-    own = proxy.work / "keys" / "operator.crt"
+    """nginx writes a line after its answer, so the test waits for both of its own lines."""
+    own, log = proxy.work / "keys" / "operator.crt", proxy.work / "logs" / "operators.jsonl"
+    start = len(log.read_text()) if log.exists() else 0
     assert proxy.status(own, START) == 200 and proxy.status(None, START) == 403
-    lines = [json.loads(line) for line in (proxy.work / "logs" / "operators.jsonl").read_text().splitlines()]
-    done, refused = lines[-2:]
-    assert done["operator"] == "operator read start admit" and done["request"] == f"POST {START}"
-    assert (done["status"], refused["status"], refused["operator"]) == (200, 403, "")
+    deadline, done, refused = time.monotonic() + 20, None, None
+    while (done is None or refused is None) and time.monotonic() < deadline:
+        time.sleep(0.05)
+        lines = [json.loads(line) for line in log.read_text()[start:].splitlines(keepends=True) if line.endswith("\n")]
+        lines = [line for line in lines if line["request"] == f"POST {START}"]
+        done = next((line for line in lines if line["operator"] == "operator read start admit"), None)
+        refused = next((line for line in lines if line["operator"] == ""), None)
+    assert done is not None and refused is not None
+    assert (done["status"], refused["status"]) == (200, 403)
     assert done["key"] == deploy.fingerprint(own)
 
 
