@@ -75,7 +75,7 @@ def suspects() -> list[Path]:
 def commands(group: Command, name: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """The command line's commands, each as its words."""
     if isinstance(group, Group) or hasattr(group, "list_commands"):
-        for child in group.list_commands(Context(group)):  # type: ignore[attr-defined]
+        for child in group.list_commands(Context(group)):
             yield from commands(group.get_command(Context(group), child), (*name, child))  # type: ignore[attr-defined]
     else:
         yield name

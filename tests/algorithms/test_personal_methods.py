@@ -203,7 +203,7 @@ def test_norms_are_chosen_by_their_class_so_shortcuts_count() -> None:
     own = PrivateNorms().own(layout)
     assert own is not None and int(own.sum()) == 2 * (16 + 2 * 16 + 2 * 32 + 2 * 64 + 32 + 64)
     named = layout.mask(lambda name, _: "norm" in name)
-    assert int((own & ~named).sum()) > 0, "a search by name misses the shortcuts"  # type: ignore[operator]
+    assert int((own & ~named).sum()) > 0, "a search by name misses the shortcuts"
     grouped = bind(resnet(8)).layout
     named_so = PrivateNorms(("*Norm*",)).own(grouped)
     assert PrivateNorms().own(grouped) is None and named_so is not None and int(named_so.sum()) == int(own.sum())

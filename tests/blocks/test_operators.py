@@ -84,7 +84,7 @@ def test_asam_offset_has_length_rho_in_units_of_t(monkeypatch: pytest.MonkeyPatc
     path(fedasam(0.5, eta), task, Local(lr=0.05, epochs=3), 3)
     for look in seen.steps:
         scale = torch.where(weights, look.w.abs() + eta, torch.ones_like(look.w))
-        close(torch.linalg.vector_norm(look.offset / scale), 0.5)  # type: ignore[arg-type]
+        close(torch.linalg.vector_norm(look.offset / scale), 0.5)  # type: ignore[arg-type, operator]
         close(look.offset, 0.5 * scale**2 * look.here / torch.linalg.vector_norm(scale * look.here))
 
 

@@ -141,7 +141,7 @@ def test_a_round_equals_a_loop_over_plain_tensors(center: str | None, sizes: tup
             with torch.no_grad():
                 for p in net.parameters():
                     if p.grad is not None:
-                        p -= lr * p.grad  # type: ignore[misc]
+                        p -= lr * p.grad
         ends.append(nn.utils.parameters_to_vector(net.parameters()).detach())
     torch.testing.assert_close(found, sum(ends) / 2, rtol=1e-4, atol=1e-6)
 

@@ -46,7 +46,7 @@ def test_uneven_batches_give_what_the_whole_gives() -> None:
         model.train()
         assert list(row) == ["test_loss", "rmse", "mean", "largest/top", "largest/batches", "ppl"]
         assert row["test_loss"] == pytest.approx(mse(whole, targets))
-        means = sum(rmse(x, y) for x, y in zip(whole.split(4), targets.split(4), strict=True)) / 3  # type: ignore[misc]
+        means = sum(rmse(x, y) for x, y in zip(whole.split(4), targets.split(4), strict=True)) / 3
         assert row["rmse"] == pytest.approx(rmse(whole, targets)) and row["rmse"] != pytest.approx(means)
         assert row["mean"] == pytest.approx(mae(whole, targets))
         assert row["largest/top"] == pytest.approx(float((whole - targets).abs().max())) and row["largest/batches"] == 3

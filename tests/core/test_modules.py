@@ -89,7 +89,7 @@ def test_names_are_those_of_the_plain_model() -> None:
     assert torch.equal(model._orig_mod.last.bias, net.last.bias + 1)  # type: ignore[arg-type, union-attr]
     assert fit(model, net.state_dict()) == list(net.state_dict()) and torch.equal(
         model._orig_mod.last.bias,  # type: ignore[arg-type, union-attr]
-        net.last.bias,  # type: ignore[union-attr]
+        net.last.bias,
     )
     freeze(model, ["first.*"])
     assert bind(model).layout.names == ("last.weight", "last.bias")

@@ -41,14 +41,14 @@ def clean() -> Split:
 
 
 def shifted(**changes: Any) -> CorruptTests:
-    return CorruptTests(**{"clean": clean(), "kinds": KINDS, "severity": 4, "seed": 1, **changes})  # type: ignore[arg-type]
+    return CorruptTests(**{"clean": clean(), "kinds": KINDS, "severity": 4, "seed": 1, **changes})
 
 
 def task(**changes: Any) -> DataTask:
     data = Dataset("toy", "image", clean(), clean(), 2, (0.0,) * 3, (1.0,) * 3, "Toy")
     clients = [np.arange(0, 16), np.arange(16, 40)]
     settings = {"dataset": data, "clients": clients, "make": Judge, "seed": 1, "corruptions": shifted(clean=data.test)}
-    return DataTask(**{**settings, **changes})  # type: ignore[arg-type]
+    return DataTask(**{**settings, **changes})
 
 
 def test_an_image_depends_on_its_index_type_and_severity_only() -> None:

@@ -141,7 +141,7 @@ def test_a_fifth_of_the_roles_is_the_same_for_the_same_seed(tmp_path: Path, monk
     assert set(test.tolist()) == drawn  # their tests only
     assert (
         len(test) == sum(3 + owner for owner in drawn) == sum(len(first.data_task.own(client)) for client in range(5))
-    )  # type: ignore[misc]
+    )
     outcome = start(config, tmp_path / "run", setup=first)
     assert outcome.summary["data"] == "Shakespeare (LEAF)" and 0 <= outcome.summary["accuracy"] <= 1
 

@@ -102,7 +102,7 @@ def test_settings_without_effect_are_refused() -> None:
     assert convert(data, "mine", Reading(owner="site")) is data
     for setting in ({"target": "x"}, {"test": 0.5}, {"classes": 7}, {"owner": "town"}):
         with pytest.raises(DataError, match=f"returns a Dataset, on which {next(iter(setting))} has no effect; leave"):
-            convert(data, "mine", Reading(**setting))  # type: ignore[arg-type]
+            convert(data, "mine", Reading(**setting))
 
 
 def test_a_list_for_an_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

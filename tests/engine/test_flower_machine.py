@@ -113,7 +113,7 @@ def poisoned(message: Message, reply: Message) -> Message:
     arrays = reply.content.array_records["arrays"]
     name = "delta" if "delta" in arrays else "delta/sum"
     array = arrays[name]
-    arrays[name] = type(array)(array.dtype, array.shape, array.stype, array.data[:-4] + b"\xff\xff\xff\x7f")  # type: ignore[call-arg]
+    arrays[name] = type(array)(array.dtype, array.shape, array.stype, array.data[:-4] + b"\xff\xff\xff\x7f")
     return reply
 
 

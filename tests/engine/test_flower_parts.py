@@ -61,7 +61,7 @@ def trained(name: str, nodes: int, root: Path, rounds: int = 4, **given: Any) ->
     algorithm = parse(name)
     grid, task = Counted(algorithm, nodes, root), clinic(algorithm)
     settings = {"population": 8, "seed": 3, "wait": 2.0, "poll": 0.01, "deadline": 20.0, **given}
-    strategy = UndriftStrategy(algorithm, task.model(), LOCAL, **settings)  # type: ignore[arg-type]
+    strategy = UndriftStrategy(algorithm, task.model(), LOCAL, **settings)
     start(strategy, grid, rounds, task=task)
     return strategy, grid
 

@@ -196,7 +196,7 @@ def test_too_few_nodes_are_not_unmasked(tmp_path: Path) -> None:
         start(strategy, losing("fedavg", 8, tmp_path, {"masked": {2}}), rounds=1)
     assert {rejection.reason for rejection in strategy.records[0].rejections} == {Reason.EMPTY, Reason.MASKED}
     before = Simulation("fedavg", TASK, KEEP).start()
-    assert fingerprint(replace(state_of(strategy), round=0)) == fingerprint(before)  # type: ignore[type-var]
+    assert fingerprint(replace(state_of(strategy), round=0)) == fingerprint(before)
 
 
 def test_a_node_for_secure_sums_refuses_orders_without_masks(tmp_path: Path) -> None:
@@ -260,6 +260,6 @@ def test_messages_of_a_secure_sum_and_what_is_wrong_with_them() -> None:
         {"parties": [1, 1], "texts": [b"", b""]},
     ):
         with pytest.raises(WireError, match=r"texts: expected|parties: one"):
-            read_texts(ConfigRecord({"version": NEWEST, **wrong}))  # type: ignore[dict-item, arg-type]
+            read_texts(ConfigRecord({"version": NEWEST, **wrong}))  # type: ignore[dict-item]
     with pytest.raises(WireError, match="least"):
         read_terms(ConfigRecord({**write_terms(terms, 7), "least": 1}))

@@ -40,7 +40,7 @@ def as_old(app: Any, which: Any) -> Any:
     def answer(message: Message, context: Context) -> Message:
         record = message.content.config_records["undrift"]
         if "versions" in record and which(context):
-            head = ConfigRecord({name: x for name, x in record.items() if name != "versions"})  # type: ignore[misc]
+            head = ConfigRecord({name: x for name, x in record.items() if name != "versions"})
             old = Message(RecordDict({"undrift": head}), 1, message.metadata.message_type)
             old.metadata.__dict__["_message_id"] = message.metadata.message_id
             return app(old, context)  # type: ignore[no-any-return]
@@ -151,7 +151,7 @@ def test_messages_of_the_last_release_are_answered_with_its_bits(tmp_path: Path)
         if asked.metadata.message_type == "query":
             assert old.items() <= own.items()
             continue
-        sent, expected = decode(reply.content.array_records["arrays"]), decode(replied.content.array_records["arrays"])  # type: ignore[arg-type]
+        sent, expected = decode(reply.content.array_records["arrays"]), decode(replied.content.array_records["arrays"])
         assert set(sent) == set(expected) and all(torch.equal(sent[name], x) for name, x in expected.items())
         timed: Callable[[Any], Any] = lambda text: [[*v[:4], *v[5:]] for v in json.loads(str(text))["visits"]]  # noqa: E731
         assert timed(own["summary"]) == timed(old["summary"])

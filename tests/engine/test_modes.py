@@ -29,7 +29,7 @@ class Net(nn.Module):
 
 
 def simulation(method: str = "scaffold", make: type[nn.Module] = Net, **given: Any) -> Simulation:
-    local = Local(lr=0.05, batch_size=5, **given)  # type: ignore[arg-type]
+    local = Local(lr=0.05, batch_size=5, **given)
     return Simulation(method, TensorTask(make, INPUTS, torch.arange(40) % 2, CLIENTS), local)
 
 

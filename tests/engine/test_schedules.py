@@ -236,7 +236,7 @@ def test_schedules_that_cannot_work_are_refused_by_name() -> None:
         Simulation("fedavg + asynchronous", task, cohort=4, secure=True)
     for bad in ({"size": 0}, {"restart": "never"}, {"max_age": -1}, {"concurrency": 0}):
         with pytest.raises((ValueError, TypeError), match="Buffered"):
-            Buffered(**bad)  # type: ignore[arg-type]
+            Buffered(**bad)
 
 
 def test_who_begins_is_available_idle_and_drawn_by_weight() -> None:

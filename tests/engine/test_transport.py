@@ -137,7 +137,7 @@ def heartbeat(deployment: Deployment, key: Path, node: int, age: float) -> int:
     body = SendNodeHeartbeatRequest(heartbeat_interval=30.0)
     body.node.node_id = node
     sent = body.SerializeToString()
-    own = b64encode(public_key_to_bytes(private.public_key())).decode()  # type: ignore[arg-type, union-attr]
+    own = b64encode(public_key_to_bytes(private.public_key())).decode()  # type: ignore[arg-type]
     signature = b64encode(sign_message(private, stamp.encode())).decode()  # type: ignore[arg-type]
     headers = {
         "Content-Type": "application/protobuf",

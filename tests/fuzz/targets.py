@@ -320,7 +320,7 @@ def _trace(data: bytes) -> object:
 
 
 def _audit(data: bytes) -> object:
-    return audit.read_log(_file("audit.jsonl", data))  # type: ignore[attr-defined]
+    return audit.read_log(_file("audit.jsonl", data))
 
 
 def _audit_seeds() -> list[bytes]:

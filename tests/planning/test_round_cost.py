@@ -172,7 +172,7 @@ def test_nothing_breaks() -> None:
 )
 def test_sizes_are_checked(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        RoundSize(**values)  # type: ignore[arg-type]
+        RoundSize(**values)
 
 
 @pytest.mark.quick

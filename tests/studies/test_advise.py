@@ -17,7 +17,7 @@ def row(method: str, gain: float, spread: float = 0.1, seeds: int = 3, **changed
     offsets = [spread * (seed - (seeds - 1) / 2) for seed in range(seeds)]
     accuracy = {seed: 50 + gain + offset for seed, offset in enumerate(offsets)}
     values = {"method": method, "stateless": True, "gradients": 1.0, "traffic": 1.0, "accuracy": accuracy, **changed}
-    return Row(**values)  # type: ignore[arg-type]
+    return Row(**values)
 
 
 def problem(*rows: Row, data: str = "cifar10", label: float = 0.7, **changed: Any) -> Problem:
@@ -26,11 +26,11 @@ def problem(*rows: Row, data: str = "cifar10", label: float = 0.7, **changed: An
         **{"study": "s", "data": data, "kind": "image", "model": "m", "family": "convolutional", "partition": "p"},
         **{"skew": skew, "clients": 100, "cohort": 10, "rounds": 30, "rows": (row("uniform", 0, 0, 9), *rows)},
     }
-    return Problem(**{**values, **changed})  # type: ignore[arg-type]
+    return Problem(**{**values, **changed})
 
 
 def names(*problems: Problem, skew: DataSkew = STRONG, **limits: Any) -> list[str]:
-    return [choice.method for choice in advise(skew, problems, **limits)]  # type: ignore[arg-type]
+    return [choice.method for choice in advise(skew, problems, **limits)]
 
 
 @pytest.mark.quick

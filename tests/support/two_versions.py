@@ -80,7 +80,7 @@ class ForeignNodes(StandInGrid):
         """The reply of a node's process."""
         config = dict(context.node_config)
         asked = {"method": self.method, "config": config, "node": context.node_id, "message": pack(message)}
-        process = self.processes[int(config["partition-id"])]  # type: ignore[arg-type]
+        process = self.processes[int(config["partition-id"])]
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(json.dumps(asked) + "\n")
         process.stdin.flush()

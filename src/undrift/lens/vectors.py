@@ -196,7 +196,7 @@ def _backward_by_tensor(job: Job, model: Bound, sent: Broadcast, client: int, ta
         with with_seed(model.w.device, random("aside").initial_seed()), torch.enable_grad():
             batch = next(iter(job.task.batches(client, job.local.batch_size, random("lens"))))
             batch = Place(model.w.device).to(batch)
-            job.task.loss(model.module, batch).backward()  # type: ignore[no-untyped-call]
+            job.task.loss(model.module, batch).backward()
     finally:
         for hook in hooks:
             hook.remove()

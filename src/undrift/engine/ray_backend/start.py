@@ -30,7 +30,7 @@ def resources(address: str | None = None) -> tuple[float, int]:
                 if address is None:
                     raise
                 raise ConnectionError(f"{_unreachable(address)}: {first_line(error)}") from error
-    found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    found: dict[str, float] = ray.cluster_resources()
     return found.get("CPU", 1.0), int(found.get("GPU", 0))
 
 
@@ -74,7 +74,7 @@ def check_address(address: str | None) -> None:
 
 def count_nodes() -> int:
     """How many nodes of the cluster are up."""
-    return sum(bool(node["Alive"]) for node in ray.nodes())  # type: ignore[no-untyped-call]
+    return sum(bool(node["Alive"]) for node in ray.nodes())
 
 
 def put(name: str, value: Any) -> Any:

@@ -147,7 +147,7 @@ def _open(url: str) -> tuple[Any, str]:
     scheme = url.partition("://")[0]
     extra = _EXTRAS.get(scheme)
     try:
-        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+        from fsspec.core import url_to_fs
     except ImportError as error:
         raise ImportError(f"{url} needs fsspec: pip install '{extra or 'undrift[s3]'}'") from error
     try:
