@@ -59,6 +59,7 @@ def test_pairs_have_the_products_of_peft(name: str) -> None:
         assert pair.transposed == (name == "gpt2" or embedding) and pair.zero == (pair.a if embedding else pair.b)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("method", ["fedex-lora(scale=2.0)", "flora(scale=2.0)"])
 @pytest.mark.parametrize("name", MODELS)
 def test_the_aggregated_model_is_the_mean_of_the_clients_models(name: str, method: str) -> None:

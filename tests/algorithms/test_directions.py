@@ -107,6 +107,7 @@ def test_corrected_methods_reach_the_optimum(algorithm: Algorithm) -> None:
     assert float((end - optimum(TASK)).norm()) < 1e-6
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize(
     ("algorithm", "rate", "printed"), [(uniform(), 0.05, "0.23"), (fedcm(0.1), 0.005, "0.02")], ids=repr
 )

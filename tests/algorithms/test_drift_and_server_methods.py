@@ -201,6 +201,7 @@ def test_feddc_begins_as_feddyn_and_fedprox() -> None:
         close(upload.delta, pulled.uploads[client].delta)
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("algorithm", [make("feddc", mu=1.0), make("scaffold-i")], ids=repr)
 def test_corrected_methods_reach_the_optimum(algorithm: Algorithm) -> None:
     end = path(algorithm, BOWLS, replace(FULL, lr=0.1), 60)[-1]

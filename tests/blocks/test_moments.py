@@ -270,6 +270,7 @@ class Lagging(LocalOptimizer[None, None, None, None, list[Tensor]]):
         return state.pop(0)
 
 
+@pytest.mark.sweep(every=2)
 def test_users_write_their_own() -> None:
     check_block(Sign())
     with pytest.raises(ContractError, match=r"Liar.plain is true, but its steps are not lr times the gradient"):

@@ -126,6 +126,7 @@ def test_a_simulation_starts_without_scipy() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120).stdout == "[]\n"
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("arguments", [["list"], ["doctor"], ["paper", "list", "--scale", "small"]])
 def test_tables_in_a_pipe_are_as_wide_as_they_need(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)

@@ -92,6 +92,7 @@ class Ditto(Mixture):
         return kept.v
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize(
     ("block", "v", "own"), [(Mixture(), 2.21875, (2.21875 + 2.5) / 2), (Ditto(), 2.5, 2.5)], ids=str
 )

@@ -476,6 +476,7 @@ def test_real_cifar(tmp_path: Path) -> None:
     assert torch.allclose(mean, torch.tensor(data.mean, dtype=torch.float64), atol=0.02)
 
 
+@pytest.mark.sweep(every=3)
 def test_real_fashion_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path("/usr/share/datasets")
     if not (folder / "fashion-mnist").is_dir():

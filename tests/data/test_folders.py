@@ -90,6 +90,7 @@ def test_owners_that_are_too_small_to_split() -> None:
         partition("natural,split=0", labels, owners=owners)
 
 
+@pytest.mark.sweep(every=2)
 def test_a_run_on_domains(office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNDRIFT_DATA", str(office))
     monkeypatch.setenv("UNDRIFT_CACHE", str(tmp_path / "cache"))

@@ -465,6 +465,7 @@ def test_a_client_leaves_a_deployment(tmp_path: Path) -> None:
     assert verify(result.folder).intact, verify(result.folder).problems
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("method", ["scaffold", "fedavg"])
 def test_a_deployment_goes_on_from_a_backup_two_rounds_old(method: str, tmp_path: Path) -> None:
     """The drill: the server's disk is gone; the nodes still have the states that the backup needs."""

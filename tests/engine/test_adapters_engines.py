@@ -45,7 +45,7 @@ def pool() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("name", "method"), CASES)
-@pytest.mark.sweep(every=6)
+@pytest.mark.sweep(every=12)
 def test_workers_of_ray_give_the_bits_of_one_process(name: str, method: str, pool: Any) -> None:
     with Simulation(parse(method), task_of(name, method), LOCAL, seed=3, backend=RayBackend(pool=pool)) as simulation:
         assert fingerprint(simulation.run(ROUNDS)) == expected(name, method)

@@ -23,6 +23,7 @@ def late(seconds: float) -> None:
     raise TimeoutError  # this grid calls a node in the server's own thread
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("run", ["uploads", "sums"])
 def test_nothing_that_is_rejected_leaves_a_trace(run: str, clock: Clock, tmp_path: Path) -> None:
     """With one client on the hostile node, which sends its upload, and with four, whose sum it sends."""

@@ -24,6 +24,7 @@ from undrift.engine.worker.job import Job
 from undrift.testing import fingerprint
 
 
+@pytest.mark.sweep(every=2)
 def test_the_deadline_holds_on_the_true_clock(real_time: None, tmp_path: Path) -> None:
     grid = grid_of("fedavg", 3, tmp_path)
     grid.delay = {0: 600.0}

@@ -20,6 +20,7 @@ FAST = [client for client in ALL if client % 3]
 COUNTED = [client for client in FAST if client != 1]  # client 1 has no examples
 
 
+@pytest.mark.sweep(every=2)
 def test_a_trickle_of_objects_holds_no_other_node(real_time: None, tmp_path: Path) -> None:
     grid, link = http_grid(grid_of("scaffold", 3, tmp_path))
     link.trickle = {0: 0.7}

@@ -72,6 +72,7 @@ def test_errors_are_those_of_one_process_and_name_their_subject(pool: Pool) -> N
         simulation.run(1)
 
 
+@pytest.mark.sweep(every=3)
 def test_the_address_of_another_cluster_is_refused(started: Any) -> None:
     with pytest.raises(
         ValueError, match=r"address 10.0.0.1:6379: Ray runs in this process already, on the cluster .*:\d+;"

@@ -86,6 +86,7 @@ def test_random_shapes_and_versions(seed: int, pool: Pool) -> None:
         assert fingerprint(simulation.run(3)) == fingerprint(expected)
 
 
+@pytest.mark.sweep(every=3)
 def test_methods_that_gather_send_all_to_the_server(pool: Pool) -> None:
     expected = fingerprint(Simulation("krum", Clinic(), LOCAL, seed=1).run(2))
     backend = RayBackend(pool, chunk=1, fan_in=2)
@@ -102,6 +103,7 @@ class Slow(Clinic):
         return super().loss(model, batch)
 
 
+@pytest.mark.sweep(every=2)
 def test_a_worker_killed_in_mid_round(pool: Pool) -> None:
     expected = Simulation("scaffold", Clinic(), LOCAL, seed=2).run(3)
     with Simulation("scaffold", Slow(), LOCAL, seed=2, backend=RayBackend(pool, chunk=1, fan_in=2)) as simulation:

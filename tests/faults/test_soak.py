@@ -22,6 +22,7 @@ def soak() -> ModuleType:
     return module
 
 
+@pytest.mark.sweep(every=2)
 def test_forty_rounds_hold_no_more_than_one(soak: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     append, held = History.append, []
 

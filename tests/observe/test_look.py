@@ -230,6 +230,7 @@ def test_everything_is_told(result: dict[str, Any]) -> None:
     assert surface["a"] == surface["b"] == [-1, 0, 1] and surface["directions"] == "top eigenvectors"
 
 
+@pytest.mark.sweep(every=3)
 def test_the_numbers_are_those_of_the_instruments(result: dict[str, Any], ended: Path) -> None:
     with open_scene(ended, clients=5, examples=40) as scene:
         assert scene.clients == result["clients"]

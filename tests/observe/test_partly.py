@@ -38,6 +38,7 @@ def refuse(message: str) -> Callable[..., None]:
     return raises
 
 
+@pytest.mark.sweep(every=2)
 def test_updates_that_cannot_be_computed_cost_what_needs_them_only(
     ended: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,6 +59,7 @@ def test_updates_that_cannot_be_computed_cost_what_needs_them_only(
     }
 
 
+@pytest.mark.sweep(every=2)
 def test_what_is_measured_again_is_no_longer_skipped(ended: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(lens, "tsne", refuse("no"))

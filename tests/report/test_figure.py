@@ -89,6 +89,7 @@ def test_methods_in_the_same_plane(runs: list[Path], tmp_path: Path) -> None:
     assert "centre, in all directions, is: fedsam " in figure.reading
 
 
+@pytest.mark.sweep(every=2)
 def test_the_filter_of_a_look_is_ones_own_choice(runs: list[Path]) -> None:
     asked: dict[str, Any] = {"clients": 4, "parts": ["divergence"], "round": 2}
     result = look.look(runs[0], filter="gaussian(0.3)", **asked)

@@ -186,6 +186,7 @@ def visited(html: Path, fragment: str = "") -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 def test_filter_sort_and_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter in the address; a click on a heading; the table in three formats; the command for what is shown."""

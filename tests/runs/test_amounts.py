@@ -94,6 +94,7 @@ def test_what_cannot_work_is_refused_by_name(values: dict[str, Any], message: st
         Config.build(values)
 
 
+@pytest.mark.sweep(every=2)
 def test_a_run_resumes_to_the_bit(tiny: Path, tmp_path: Path) -> None:  # noqa: F811
     trace = tmp_path / "trace.json"
     trace.write_text(json.dumps({"0": [], "1": {"period": 2, "rounds": [1]}}))

@@ -69,6 +69,7 @@ def test_the_best_round_is_kept_besides_the_last_ones(method: str, tmp_path: Pat
     assert files(tmp_path / "cut" / "best") == files(whole.folder / "best")
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.usefixtures("early")
 def test_a_best_round_off_the_schedule_survives_a_rewind(tmp_path: Path) -> None:
     output = {**OUTPUT, "checkpoint_every": 4}

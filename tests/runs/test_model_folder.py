@@ -92,8 +92,14 @@ def test_predictions_are_those_of_training(inside: Path) -> None:
         assert right > 0.9
         columns = {"sex": [row["sex"] for row in rows], "age": [float(row["age"] or "nan") for row in rows]}
         assert loaded.predict(columns) == found
+        kept = loaded.predict("ward.csv", keep=["sex", "ill"])
+        assert kept == {"sex": columns["sex"], "ill": [row["ill"] for row in rows], **found}
+        with pytest.raises(DataError, match="no column is named 'name' to be kept; the table has"):
+            loaded.predict(columns, keep=["name"])
         raw = torch.tensor([[25.0, 0.0], [70.0, 1.0]], dtype=torch.float64)
         assert loaded.predict(raw)["prediction"] == ["no", "yes"]
+        with pytest.raises(DataError, match="keep names columns, and only a table has some"):
+            loaded.predict(raw, keep=["sex"])
     assert expected.shape == (20, 2)
 
 

@@ -72,6 +72,7 @@ def test_layout_and_files(done: tuple[Path, dict[str, Any]]) -> None:
     ]
 
 
+@pytest.mark.sweep(every=3)
 def test_rows_are_those_of_the_runs(done: tuple[Path, dict[str, Any]]) -> None:
     out, table = done
     report = {
@@ -105,6 +106,7 @@ def _begin(folder: Path) -> str:
     return str(next(event["sha256"] for event in events if event["event"] == "begin"))
 
 
+@pytest.mark.sweep(every=3)
 def test_a_second_call_runs_nothing_and_needs_no_data(
     done: tuple[Path, dict[str, Any]], started: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +116,7 @@ def test_a_second_call_runs_nothing_and_needs_no_data(
     assert started == [] and len(ended) == 8 and all(row is None for _, row in ended)
 
 
+@pytest.mark.sweep(every=3)
 def test_only_what_is_new_runs_and_data_are_loaded_once(
     tmp_path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -145,6 +145,7 @@ def test_measuring_changes_no_bit_and_its_cost_is_shown(method: str, tmp_path: P
     assert len(hashes) == 1
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize(("by", "pick"), [("best", max), ("last", lambda values: values[-1])])
 def test_a_personal_method_is_tuned_by_its_personal_models(by: str, pick: Any, tmp_path: Path) -> None:
@@ -166,6 +167,7 @@ def done(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, di
     return out, compare(Comparison.build({"name": "toys", "seeds": [0, 1], "base": base, "methods": methods}), out)
 
 
+@pytest.mark.sweep(every=2)
 def test_a_personal_method_is_compared_by_its_personal_models(done: tuple[Path, dict[str, Any]]) -> None:
     out, table = done
     fedavg, fedper = table["rows"]
@@ -181,6 +183,7 @@ def test_a_personal_method_is_compared_by_its_personal_models(done: tuple[Path, 
     assert fedper["reached"] == len(known) > 0 and fedper["rounds_to_target"] == pytest.approx(sum(known) / len(known))
 
 
+@pytest.mark.sweep(every=2)
 def test_the_table_says_by_what_each_method_is_judged(done: tuple[Path, dict[str, Any]]) -> None:
     out, table = done
     headings, texts = cells(table["rows"])

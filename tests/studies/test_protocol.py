@@ -119,6 +119,7 @@ def test_interrupted_is_uninterrupted(done: tuple[Path, dict[str, Any]], tmp_pat
         assert json.loads(names[0].read_text()) == json.loads(names[1].read_text())
 
 
+@pytest.mark.sweep(every=3)
 def test_final_seeds_are_named_before_tuning_begins(done: tuple[Path, dict[str, Any]]) -> None:
     before = (done[0] / "compare.toml").read_text()
     with pytest.raises(RunError, match=r"final seeds, \[0, 1, 2\], were named before tuning began; got \[0, 1, 3\]"):

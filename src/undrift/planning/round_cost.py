@@ -9,6 +9,7 @@ import torch
 
 from undrift.core.method.algorithm import Algorithm, cost, vectors_sent
 from undrift.core.model.flat_model import Layout
+from undrift.core.records.exact_sum import LONG
 from undrift.core.records.types import Local
 from undrift.core.server.total import Total
 from undrift.planning.machine import DEFAULTS, Constants, EngineConstants
@@ -258,18 +259,23 @@ class CostModel:
         size, method, process = self.size, self.method, self.constants.process
         length = size.parameters
         uploads = _FLOAT * method.up * size.cohort if method.gathers else 0
-        sums = _SUM * method.sums + uploads
+        long = length >= LONG  # then sums stay packed
+        sums = method.packed if long else _SUM * method.sums
         step = _STEP * max(method.sums, 1)
         listed = size.cohort * _RECORD + (size.clients * _ACCEPTED if method.remembers else 0)
         own = _FLOAT * (2 * method.client_state + 2 * (method.gradients - 1))  # what the method needs in a step
         if size.engine == "local":
             training = max(own + _AUTOGRAD, step)  # the server step begins when the gradients are gone
-            total = length * (_FLOAT * method.server_state + _VECTORS + sums + training)
+            total = length * (_FLOAT * method.server_state + _VECTORS + sums + uploads + training)
             return {"server": process + listed + max(total, size.activations), "worker": 0.0}
         reply = uploads if method.gathers else method.packed
-        server = length * (_FLOAT * (method.server_state + method.down) + sums + reply + step)
+        held = 0 if long and size.chunks == 1 else sums  # the only reply is the sum
+        server = length * (_FLOAT * (method.server_state + method.down) + held + uploads + reply + step)
         each = _FLOAT * method.up * -(-size.cohort // max(size.chunks, 1)) if method.gathers else 0
-        worker = length * (_VECTORS + _AUTOGRAD + _FLOAT * method.down + _SUM * method.sums + each + own)
+        training = max(
+            _AUTOGRAD + own, method.packed if long else 0
+        )  # the reply is written when the gradients are gone
+        worker = length * (_VECTORS + _FLOAT * method.down + sums + each + training)
         return {"server": process + listed + server, "worker": process + max(worker, size.activations)}
 
     def traffic(self) -> dict[str, float]:

@@ -10,8 +10,8 @@ from typing import Self
 
 import numpy as np
 
-from undrift.core.records.exact_sum import ExactSum
-from undrift.core.records.packed_sum import Array, PackedSum, from_words, to_words
+from undrift.core.records.exact_sum import AnySum, ExactSum
+from undrift.core.records.packed_sum import Array, from_words, to_words
 from undrift.secure.keys import open_stream
 from undrift.secure.settings import SecureError
 
@@ -42,7 +42,7 @@ class Residues:
         return cls(np.zeros(size, np.int64), np.zeros(size, np.int64))
 
     @classmethod
-    def of(cls, sums: Iterable[ExactSum | PackedSum]) -> Self:
+    def of(cls, sums: Iterable[AnySum]) -> Self:
         """Exact sums, one behind the other."""
         words = [to_words(coarse, fine) for total in sums for coarse, fine in total.parts()]
         if not words:

@@ -50,6 +50,9 @@ def predict_new(
         Path, typer.Argument(metavar="FILE", help="A table, an image, a folder of images, or a text file.")
     ],
     out: Annotated[Path | None, typer.Option(help="The CSV file to write; default standard output.")] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="A column of the table to keep beside its predictions; may be repeated.")
+    ] = None,
     client: Annotated[int | None, typer.Option(help="The number of a client, for its personal model.")] = None,
     round: KeptRound = None,
 ) -> None:
@@ -57,7 +60,7 @@ def predict_new(
 
     The predictions are a CSV: the class and its probability, or the numbers.
 
-    Example: undrift predict runs/mine patients.csv --out predictions.csv
+    Example: undrift predict runs/mine patients.csv --keep patient --out predictions.csv
     """
     import csv
 
@@ -65,7 +68,7 @@ def predict_new(
     from undrift.runs.reading.best_round import parse_round
 
     with report_errors("predict"):
-        found = load_model(folder, client=client, round=parse_round(round)).predict(data)
+        found = load_model(folder, client=client, round=parse_round(round)).predict(data, keep or ())
         rows = [list(found), *zip(*found.values(), strict=True)]
         with nullcontext(sys.stdout) if out is None else out.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file, lineterminator="\n").writerows(

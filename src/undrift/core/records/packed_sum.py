@@ -6,7 +6,8 @@ no such form. The bytes, little-endian: the number of elements (8 bytes); a shif
 blocks, each in planes: the lowest 8, 4, 2 or 1 bytes of all its numbers, those above, and so on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableSequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ _MASK = (1 << _LOW) - 1
 _COUNT = 8  # bytes of the number of elements
 
 Array = np.ndarray[Any, Any]
+
+Blocks = tuple[Array, Array]
+"""Consecutive blocks: the shift and the width of each, and the bytes of their numbers."""
 
 
 class PackedSum:
@@ -47,17 +51,31 @@ class PackedSum:
         Raises:
             ValueError: a number is not finite, or too large.
         """
-        size = len(coarse)
-        out = np.empty(most_packed(size), np.uint8)  # memory that is not written to is not taken
+        return cls.join(len(coarse), [pack_blocks(coarse, fine)])
+
+    @classmethod
+    def join(cls, size: int, pieces: MutableSequence[Blocks]) -> "PackedSum":
+        """The sum of so many elements whose blocks these are; they become views of its bytes, so that none is twice."""
+        out = np.empty(_start(size) + sum(len(data) for _, data in pieces), np.uint8)
         out[:_COUNT] = np.array([size], "<i8").view(np.uint8)
-        place, head = _start(size), _COUNT
-        for c, f in zip(torch.split(coarse, BLOCK), torch.split(fine, BLOCK), strict=True) if size else ():
-            high, low = _whole(c.cpu().numpy(), f.cpu().numpy())
-            shift, width = out[head : head + 2] = _form(high, low)
-            place = _write(out, place, int(width), high, low, int(shift))
-            head += 2
-        out.resize(place, refcheck=False)
+        head, place = _COUNT, _start(size)
+        for i, (forms, data) in enumerate(pieces):
+            kept = out[head : head + forms.size].reshape(forms.shape), out[place : place + len(data)]
+            kept[0][:], kept[1][:] = forms, data
+            head, place, pieces[i] = head + forms.size, place + len(data), kept
         return cls(torch.from_numpy(out))
+
+    def split(self, length: int) -> list[Blocks]:
+        """Its blocks, so many elements at a time, a multiple of `BLOCK`, as views of its bytes."""
+        forms, place, out = self._forms, _start(self.size), []
+        for start in range(0, self.size, length):
+            some = forms[start // BLOCK : (start + length) // BLOCK]
+            count = min(length, self.size - start)
+            widths = some[:, 1].astype(np.int64)
+            end = place + int(widths.sum()) * BLOCK - int(widths[-1]) * (-count % BLOCK)
+            out.append((some, self._array[place:end]))
+            place = end
+        return out
 
     @property
     def size(self) -> int:
@@ -88,13 +106,11 @@ class PackedSum:
 
     def parts(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The coarse and the fine part of each block."""
-        for high, low in self._numbers():
-            yield _floats(high, 2.0**-10), _floats(low, 2.0**-60)
+        return map(_to_floats, self._numbers())
 
     def value(self) -> Tensor:
         """The sum, rounded once to double precision."""
-        pieces = [coarse.add_(fine) for coarse, fine in self.parts()]
-        return torch.cat(pieces) if pieces else torch.empty(0, dtype=torch.float64)
+        return add_parts(self.parts(), self.size)
 
     @property
     def _array(self) -> Array:
@@ -108,12 +124,36 @@ class PackedSum:
 
     def _numbers(self) -> Iterator[tuple[Array, Array]]:
         """The upper and the lower parts of the numbers of each block."""
-        data, size = self._array, self.size
-        place = _start(size)
-        for block, (shift, width) in enumerate(self._forms.tolist()):
-            count = min(BLOCK, size - BLOCK * block)
-            yield _read(data[place : place + width * count], count, width, shift)
-            place += width * count
+        return _unpack((self._forms, self._array[_start(self.size) :]), self.size)
+
+
+def pack_blocks(coarse: Tensor, fine: Tensor) -> Blocks:
+    """The blocks of a sum, or of a part of it that begins with a block: see `PackedSum.of`."""
+    size, place = len(coarse), 0
+    forms, data = np.empty((-(-size // BLOCK), 2), np.uint8), np.empty(WIDEST * size, np.uint8)
+    for i, (c, f) in enumerate(zip(torch.split(coarse, BLOCK), torch.split(fine, BLOCK), strict=True) if size else ()):
+        high, low = _whole(c.cpu().numpy(), f.cpu().numpy())
+        shift, width = forms[i] = _form(high, low)
+        place = _write(data, place, int(width), high, low, int(shift))
+    data.resize(place, refcheck=False)  # memory that was not written to was not taken
+    return forms, data
+
+
+def unpack_blocks(blocks: Blocks, size: int, length: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The coarse and the fine part of so many elements, some at a time: a multiple of `BLOCK`."""
+    numbers = _unpack(blocks, size)
+    while some := list(islice(numbers, length // BLOCK)):
+        high, low = (np.concatenate(each) if len(some) > 1 else each[0] for each in zip(*some, strict=True))
+        yield _to_floats((high, low))
+
+
+def add_parts(parts: Iterator[tuple[Tensor, Tensor]], size: int) -> Tensor:
+    """A sum of so many elements from its parts, rounded once to double precision."""
+    out, place = torch.empty(size, dtype=torch.float64), 0
+    for coarse, fine in parts:
+        torch.add(coarse, fine, out=out[place : place + len(fine)])
+        place += len(fine)
+    return out
 
 
 def most_packed(size: int) -> int:
@@ -137,7 +177,7 @@ def to_words(coarse: Tensor, fine: Tensor) -> tuple[Array, Array]:
 def from_words(low: Array, high: Array) -> tuple[Tensor, Tensor]:
     """The coarse and the fine part of the numbers that `to_words` returned."""
     above = (high << (64 - _LOW)) | (low.view(np.uint64) >> np.uint64(_LOW)).view(np.int64)
-    return _floats(above, 2.0**-10), _floats(low & _MASK, 2.0**-60)
+    return _to_floats((above, low & _MASK))
 
 
 def _start(size: int) -> int:
@@ -166,6 +206,15 @@ def _form(high: Array, low: Array) -> tuple[int, int]:
     if not above:  # the upper parts, 0 or -1, are nothing but signs
         bits = int(np.bitwise_or.reduce(low ^ (high & _MASK))).bit_length()
     return shift, max(0, -(-(bits + 1 - shift) // 8))
+
+
+def _unpack(blocks: Blocks, size: int) -> Iterator[tuple[Array, Array]]:
+    """The upper and the lower parts of the numbers of each block, of so many elements in all."""
+    (forms, data), place = blocks, 0
+    for block, (shift, width) in enumerate(forms.tolist()):
+        count = min(BLOCK, size - BLOCK * block)
+        yield _read(data[place : place + width * count], count, width, shift)
+        place += width * count
 
 
 def _planes(width: int) -> Iterator[tuple[int, int]]:
@@ -206,6 +255,11 @@ def _read(data: Array, count: int, width: int, shift: int) -> tuple[Array, Array
         return word >> (_LOW - shift), low
     below = (word.view(np.uint64) >> np.uint64(_LOW - shift)).view(np.int64)
     return (words[1].astype(np.int64, copy=False) << (64 - _LOW + shift)) | below, low
+
+
+def _to_floats(numbers: tuple[Array, Array]) -> tuple[Tensor, Tensor]:
+    """The coarse and the fine part of numbers in their upper and lower parts."""
+    return _floats(numbers[0], 2.0**-10), _floats(numbers[1], 2.0**-60)
 
 
 def _floats(x: Array, unit: float) -> Tensor:

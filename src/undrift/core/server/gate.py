@@ -16,7 +16,7 @@ from torch import Tensor
 from undrift.core.method.aggregation import Weights
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.view import Sums
-from undrift.core.records.exact_sum import LIMIT, ExactSum
+from undrift.core.records.exact_sum import LIMIT, AnySum, ExactSum
 from undrift.core.records.packed_sum import PackedSum
 from undrift.core.records.rejection import Reason, RejectedError, Rejection
 from undrift.core.records.types import Broadcast, Declared, Local, Tree, Upload, kinds
@@ -251,15 +251,17 @@ def _check_tensor(name: str, x: Any, shape: torch.Size, dtype: torch.dtype) -> N
         raise RejectedError(Reason.DTYPE, f"{name}: {x.dtype}, expected {dtype}")
 
 
-def _check_sum(name: str, total: ExactSum | PackedSum, size: int, most: float) -> None:
+def _check_sum(name: str, total: AnySum, size: int, most: float) -> None:
     """A sum of the declared length that finite numbers, `most` in all, can give."""
     if isinstance(total, ExactSum):
         for x in (total.coarse, total.fine):
             _check_tensor(name, x, torch.Size([size]), torch.float64)
-    else:
+    elif isinstance(total, PackedSum):
         _check_tensor(name, total.data, torch.Size([total.data.numel()]), torch.uint8)
         if not total.complete(size):
             raise RejectedError(Reason.SHAPE, f"{name}: {len(total.data)} bytes are no sum of {size} elements")
+    elif total.size != size:
+        raise RejectedError(Reason.SHAPE, f"{name}: {total.size} elements, expected {size}")
     if not total.sound(most):
         raise RejectedError(Reason.SIZE, name)
 

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.core.records.exact_sum import ExactSum
-from undrift.core.records.packed_sum import PackedSum
+from undrift.core.records.exact_sum import AnySum
 from undrift.core.records.rejection import Reason, RejectedError
 from undrift.core.server.total import Total
 
@@ -78,6 +77,6 @@ def check_stated(
                 )
 
 
-def _norm(total: ExactSum | PackedSum) -> float:
+def _norm(total: AnySum) -> float:
     """The norm of a sum, piece by piece."""
     return sqrt(sum(float(torch.linalg.vector_norm(coarse + fine)) ** 2 for coarse, fine in total.parts()))

@@ -11,7 +11,7 @@ from undrift.core.method.aggregation import Accumulator, Read, Write
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.view import Sums
 from undrift.core.model.flat_model import Vector
-from undrift.core.records.exact_sum import ExactSum, NamedSums
+from undrift.core.records.exact_sum import AnySum, NamedSums
 from undrift.core.records.packed_sum import PackedSum, most_packed
 from undrift.core.records.types import Declared, Local, Tree, Upload, kinds, slope
 
@@ -39,7 +39,7 @@ class Total:
         self._uploading = [(slot, block.Up) for slot, block in self.algorithm.slots() if block.Up is not None]
 
     @property
-    def sums(self) -> dict[str, ExactSum | PackedSum]:
+    def sums(self) -> dict[str, AnySum]:
         """Every exact sum by name."""
         return {**self.common.sums, **self.rule.sums.sums}
 
@@ -126,8 +126,10 @@ class Total:
         if self.clients:
             self.common.restore(tensors, self._common_sizes(size, 0), packed, mask)
             self.rule.restore(tensors, size, read, packed, mask)
-        forms = ("sum",) if packed else ("coarse", "fine")
-        known = {"clients", "counts", *(f"{name}/{form}" for name in self.sums for form in forms)}
+        known = {"clients", "counts"}
+        for name, total in self.sums.items():
+            forms = ("sum",) if packed or isinstance(total, PackedSum) else ("coarse", "fine")
+            known |= {f"{name}/{form}" for form in forms}
         apart = "upload" if self.rule.room(1) else None
         unknown = [name for name in tensors if name not in known and not (apart and name.startswith(apart))]
         if unknown:

@@ -1,6 +1,6 @@
 """A trained model with its preprocessing: from new rows, images or texts to predictions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -33,6 +33,8 @@ CONFIG = "config.json"
 """The file of an export with the model's name, its arguments and the run that it is of."""
 
 BATCH = 200
+
+NO_COLUMNS = "keep names columns, and only a table has some; leave it out"
 
 
 class Program(nn.Module):
@@ -70,19 +72,20 @@ class LoadedModel:
         what = ", ".join(made.targets) if made.targets and made.kind == "table" else f"{made.outputs} outputs"
         return f"LoadedModel({name}: {made.kind} {list(made.shape)} -> {', '.join(made.labels[:10]) or what})"
 
-    def predict(self, data: Any) -> dict[str, list[Any]]:
+    def predict(self, data: Any, keep: Sequence[str] = ()) -> dict[str, list[Any]]:
         """Predictions for new data, as columns: of classes "prediction" and "probability", or the targets' names.
 
         Args:
             data: the path of a table, of an image, of a folder with images or of a text file with an example in each
                 line; a mapping of columns, or a table of pandas or Arrow; or an array of examples as `Inputs` takes
                 them. A table needs the columns of training, in any order; others are ignored.
+            keep: columns of the table that stand before the predictions, such as the number of a patient.
 
         Example:
             >>> load_model("runs/mine").predict({"age": [51], "sex": ["f"]})  # doctest: +SKIP
             {'prediction': ['no'], 'probability': [0.93]}
         """
-        named, examples = self._examples(data)
+        named, examples = self._examples(data, keep)
         found = self.outputs(examples)
         if self.preprocess.labels:
             top = found.max(1)
@@ -103,10 +106,12 @@ class LoadedModel:
     def _program(self) -> Program:
         return Program(self.module, self.preprocess).eval()
 
-    def _examples(self, data: Any) -> tuple[dict[str, list[Any]], Tensor]:
+    def _examples(self, data: Any, keep: Sequence[str]) -> tuple[dict[str, list[Any]], Tensor]:
         """New data as `Inputs` takes them, and the names of examples that have some."""
         if isinstance(data, str | Path):
-            return self._read(Path(data))
+            return self._read(Path(data), keep)
+        if keep and isinstance(data, Tensor | np.ndarray):
+            raise DataError(NO_COLUMNS)
         if isinstance(data, Tensor | np.ndarray):
             found = torch.as_tensor(data)
             return {}, found.double() if self.preprocess.columns else found
@@ -117,12 +122,15 @@ class LoadedModel:
         table = (
             arrow.Table.from_pandas(data) if frame else arrow.table(dict(data)) if isinstance(data, Mapping) else data
         )
-        return {}, self._rows(columns(table))
+        found = columns(table)
+        return _keep(found, keep), self._rows(found)
 
-    def _read(self, path: Path) -> tuple[dict[str, list[Any]], Tensor]:
+    def _read(self, path: Path, keep: Sequence[str]) -> tuple[dict[str, list[Any]], Tensor]:
         """The examples of a file or a folder."""
         if not path.exists():
             raise DataError(f"{path}: no such file or folder")
+        if keep and not suffix(path):
+            raise DataError(f"{path}: {NO_COLUMNS}")
         if self.preprocess.kind == "image":
             files = [path] if path.is_file() else sorted(x for x in path.rglob("*") if x.suffix.lower() in IMAGES)
             return {"file": [str(file) for file in files]}, torch.from_numpy(self._images(files, path))
@@ -132,7 +140,8 @@ class LoadedModel:
                 return {}, torch.from_numpy(self._tokens(lines).astype(np.int64))
             if suffix(path) in ("", ARCHIVE):
                 raise DataError("a table is expected: .csv, .tsv, .parquet, .arrow or .feather; arrays in Python")
-            return {}, self._rows(read_tables([path]))
+            found = read_tables([path])
+            return _keep(found, keep), self._rows(found)
 
     def _rows(self, found: Columns) -> Tensor:
         """The rows of a table; raises if a number is missing that training did not fill, and warns of unknown texts."""
@@ -178,6 +187,14 @@ class LoadedModel:
         if short is not None:
             raise DataError(f"line {short + 1} has {len(lines[short])} characters; the model reads the last {length}")
         return np.stack([text.encode(line[-length:]) for line in lines])
+
+
+def _keep(found: Columns, names: Sequence[str]) -> dict[str, list[Any]]:
+    """Columns of a table by name, as lists."""
+    for name in names:
+        if name not in found:
+            raise DataError(f"no column is named {name!r} to be kept; the table has {', '.join(found)}")
+    return {name: np.asarray(found[name]).tolist() for name in names}
 
 
 def load_model(folder: str | Path, *, client: int | None = None, round: Round | None = None) -> LoadedModel:
