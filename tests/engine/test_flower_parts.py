@@ -19,7 +19,7 @@ from undrift.compose.grammar import parse
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.part_vector import Part, find_part, travelling
 from undrift.core.model.flat_model import bind
-from undrift.core.records.exact_sum import ExactSum
+from undrift.core.records.exact_sum import ExactSum, spread
 from undrift.core.records.packed_sum import PackedSum
 from undrift.engine.flower.node.received import keeps_models
 from undrift.flower import Job, UndriftStrategy, client_app
@@ -103,11 +103,11 @@ def test_sums_are_packed_without_what_does_not_travel(tmp_path: Path) -> None:
     packed.add(torch.tensor([1.0, 0, 0, 2, 0, 0]))
     mask = torch.tensor([1, 1, 0, 1, 0, 0]).bool()
     small = packed.pack(mask)
-    found = ExactSum.unpack(small, mask)
+    found = spread(small, mask)
     assert small.size == 3 and torch.equal(found.value(), packed.value())
     assert packed.pack(~mask).size == 6
     damaged = PackedSum(small.data[:-1])
-    assert ExactSum.unpack(damaged, mask) is damaged
+    assert spread(damaged, mask) is damaged
 
 
 def test_nodes_that_were_absent_get_what_they_missed(tmp_path: Path) -> None:

@@ -289,7 +289,7 @@ class NamedSums:
             if packed or size >= LONG:
                 found = PackedSum(tensors[f"{name}/sum"])
                 cut = packed and mask is not None and len(mask) == size != found.size
-                self.sums[name] = _spread(found, mask) if cut and mask is not None else found
+                self.sums[name] = spread(found, mask) if cut and mask is not None else found
             else:
                 self.sums[name] = ExactSum.of(tensors[f"{name}/coarse"], tensors[f"{name}/fine"])
 
@@ -305,7 +305,7 @@ class NamedSums:
         return found
 
 
-def _spread(packed: PackedSum, mask: Tensor) -> AnySum:
+def spread(packed: PackedSum, mask: Tensor) -> AnySum:
     """The sum that was packed with a mask; any other bytes as they are, whose length is checked later."""
     count = int(mask.count_nonzero())
     if packed.data.dtype != torch.uint8 or not packed.complete(count) or not packed.sound(LIMIT):

@@ -122,8 +122,8 @@ class LoadedModel:
         table = (
             arrow.Table.from_pandas(data) if frame else arrow.table(dict(data)) if isinstance(data, Mapping) else data
         )
-        found = columns(table)
-        return _keep(found, keep), self._rows(found)
+        given = columns(table)
+        return _keep(given, keep), self._rows(given)
 
     def _read(self, path: Path, keep: Sequence[str]) -> tuple[dict[str, list[Any]], Tensor]:
         """The examples of a file or a folder."""
