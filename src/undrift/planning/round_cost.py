@@ -272,9 +272,8 @@ class CostModel:
         held = 0 if long and size.chunks == 1 else sums  # the only reply is the sum
         server = length * (_FLOAT * (method.server_state + method.down) + held + uploads + reply + step)
         each = _FLOAT * method.up * -(-size.cohort // max(size.chunks, 1)) if method.gathers else 0
-        busy = max(
-            _AUTOGRAD + own, method.packed if long else 0
-        )  # the reply is written when the gradients are gone
+        written = method.packed if long else 0  # the reply is written when the gradients are gone
+        busy = max(_AUTOGRAD + own, written)
         worker = length * (_VECTORS + _FLOAT * method.down + sums + each + busy)
         return {"server": process + listed + server, "worker": process + max(worker, size.activations)}
 
