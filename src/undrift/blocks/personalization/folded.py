@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import isclose, sqrt
+from math import sqrt
 
 import torch
 from torch import Generator, Tensor
 
-from undrift.blocks.personalization.factors import overlaps, remembers_directions
+from undrift.blocks.personalization.factors import check_scale, overlaps, remembers_directions
 from undrift.blocks.release.cross_products import CrossProducts
 from undrift.core.method.aggregation import Summing
 from undrift.core.method.block import Needs, Personalization
@@ -72,12 +72,7 @@ class Folded(Personalization):
 
     def begin(self, sent: None, kept: None, start: Start) -> None:
         """Compare the scale with the model's."""
-        modules = dict(start.module.named_modules())
-        for pair in find_pairs(start.layout):
-            own = getattr(modules.get(pair.layer), "scaling", self.scale)
-            for scale in own.values() if isinstance(own, Mapping) else [own]:
-                if not isclose(scale, self.scale, rel_tol=1e-6):
-                    raise ValueError(f"{pair.layer} has alpha / r = {scale:g}: give the method scale={scale:g}")
+        check_scale(self.scale, start, find_pairs(start.layout))
 
     def active(self, step: Step) -> Tensor:
         """All but the base."""
