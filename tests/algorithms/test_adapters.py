@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from oracle.adapters import METHODS, Oracle, fedex_lora, flexlora_of_ranks, hetlora, run
+from oracle.adapters import METHODS, Oracle, fedex_lora, flexlora_of_ranks, flora_of_ranks, hetlora, run
 from undrift import Local, Simulation
 from undrift.algorithms import make
 from undrift.compose.grammar import parse
@@ -498,6 +498,29 @@ def test_flexlora_of_several_ranks_equals_its_oracle(fixed: bool) -> None:
     return None
 
 
+@pytest.mark.parametrize("fixed", [True, False])
+def test_flora_of_several_ranks_equals_its_oracle(fixed: bool) -> None:
+    """Ranks 4, 1 and 2 stack to 7; the second round starts from new factors, and the oracle from the same ones."""
+    task = Task(base=True, rank=4)
+    simulation = Simulation(method("flora", fixed_alpha=fixed), task, RANKS, failures="raise")
+    state, expected = simulation.start(), oracle(task, RANKS, (4, 1, 2))
+    for _ in range(3):
+        state, _ = simulation.round(state)
+        flora_of_ranks(expected, fixed)
+        got = named(task, state.params)
+        for key in ("W", "B", "head", "bias"):
+            torch.testing.assert_close(got[key], expected.model[key], rtol=1e-10, atol=1e-12, msg=key)
+        expected.model["A"] = got["A"].clone()
+
+
+def test_flora_of_the_models_rank_is_flora() -> None:
+    task = Task(base=True, rank=4)
+    plain = simulate(method("flora"), task, 2)[1].params
+    for local in (replace(LOCAL, rank=4), replace(LOCAL, rank=9)):
+        for fixed in (True, False):
+            assert torch.equal(simulate(method("flora", fixed_alpha=fixed), task, 2, local)[1].params, plain)
+
+
 def test_ranks_of_clients_cut_the_model_and_nothing_else() -> None:
     """A client of rank 1 moves one row and one column; without ranks, or with the model's, nothing is cut."""
     algorithm = parse("flexlora + leading-ranks")
@@ -518,6 +541,8 @@ def test_what_ranks_cannot_do_is_refused() -> None:
         parse("hetlora + scaffold")
     with pytest.raises(TypeError, match="with fixed_alpha a rank changes the rate of a factor"):
         parse("flexlora + leading-ranks(fixed_alpha=True) + local-adam")
+    with pytest.raises(TypeError, match="with fixed_alpha a rank changes the rate of a factor"):
+        parse("flora(fixed_alpha=True) + local-adam")
     with pytest.raises(Exception, match=r"Local.rank must give every client a whole number of 1 or more, got 0"):
         simulate(make("hetlora"), MIXED, 1, replace(LOCAL, rank=(0, 1, 2)))
     with pytest.raises(ValueError, match="must be a whole number"):

@@ -203,6 +203,21 @@ def flexlora_of_ranks(run: Oracle) -> None:
     run.model["B"], run.model["A"] = factors
 
 
+def flora_of_ranks(run: Oracle, fixed_alpha: bool = False) -> None:
+    """Clients stack factors of their own ranks; one side has p_i s_i. The new A is left to the caller."""
+    scale, full, models, sides = run.scale, len(run.model["A"]), [], []
+    for client, rank in enumerate(run.ranks):
+        run.scale = scale * full / rank if fixed_alpha else scale
+        models.append(run.descend(cut(run, client), client, ("A", "B", "head", "bias")))
+        sides.append(run.shares[client] * run.scale * models[-1]["B"])
+    run.scale = scale
+    b, a = torch.cat(sides, dim=1), torch.cat([model["A"] for model in models])
+    assert len(a) == b.shape[1] == sum(run.ranks)
+    run.average([padded(run, model) for model in models])
+    run.model["W"] = run.model["W"] + b @ a
+    run.model["B"] = torch.zeros_like(run.model["B"])
+
+
 def lora_fair(run: Oracle, lam: float = 0.01) -> None:
     models = run.all_trained("A", "B")
     run.average(models)

@@ -128,6 +128,7 @@ BAD = [
     Bad(LeadingRanks, (0.1, 1.0), "LeadingRanks: gamma must be in (0, 1), got 1.0"),
     Bad(LeadingRanks, (0.1, 0.9, True), "LeadingRanks: a rank that shrinks would change the scale"),
     Bad(Folded, (0.0,), "Folded: scale must be positive and finite, got 0.0"),
+    Bad(Folded, (1.0, False, True), "Folded: fixed_alpha is for clients of several ranks, which need restart=True"),
     Bad(CoreOfUpdate, (0.0,), "CoreOfUpdate: scale must be positive and finite, got 0.0"),
     Bad(MixedAdamW, (1.5,), "MixedAdamW: gamma must be in [0, 1], got 1.5"),
     Bad(MixedAdamW, (0.5, 1.0), "MixedAdamW: beta1 must be in [0, 1), got 1.0"),

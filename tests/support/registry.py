@@ -292,6 +292,7 @@ BLOCKS: dict[str, list[AnyBlock]] = {
         PrivateFactor(head=False),
         Folded(),
         Folded(restart=True),
+        Folded(restart=True, fixed_alpha=True),
         Cores(),
         CoreOfUpdate(),
     ],
