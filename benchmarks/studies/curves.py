@@ -41,7 +41,10 @@ def network(kind: str) -> nn.Module:
     """One hidden layer of 64 units; with latent units or an adapter for methods that need them."""
     if kind == "variational":
         return Variational(nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU()), 64)
-    return lora_mlp(64, 10, width=64, base=kind == "foldable") if kind else MLP(64, 10, width=64)
+    if not kind:
+        return MLP(64, 10, width=64)
+    heads = {"cored": 1, "headed": 4}.get(kind, 0)
+    return lora_mlp(64, 10, width=64, base=kind in ("foldable", "cored"), heads=heads)
 
 
 def curve_task(dataset: Dataset, algorithm: Algorithm, seed: int) -> DataTask:

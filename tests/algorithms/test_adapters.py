@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from oracle.adapters import METHODS, Oracle, fedex_lora, flexlora_of_ranks, hetlora, run
+from oracle.adapters import METHODS, Oracle, fedex_lora, flexlora_of_ranks, flora_of_ranks, hetlora, run
 from undrift import Local, Simulation
 from undrift.algorithms import make
 from undrift.compose.grammar import parse
@@ -19,7 +19,7 @@ from undrift.core.model.flat_model import Layout, bind
 from undrift.core.model.pairs import find_pairs, mask_of
 from undrift.core.records.types import ServerState
 from undrift.lens import client_vectors, product_errors
-from undrift.models import AdaptedLinear, open_base
+from undrift.models import AdaptedLinear, add_cores, fold_cores, open_base
 from undrift.planning.round_cost import method_size
 
 SCALE = 1.5
@@ -30,19 +30,26 @@ NAMES = {
     "layer.base_layer.bias": "b",
     "layer.lora_A": "A",
     "layer.lora_B": "B",
+    "layer.parametrizations.lora_B.0.frame": "B",
+    "layer.parametrizations.lora_B.original0": "C",
+    "layer.parametrizations.lora_B.original1": "scales",
     "head.weight": "head",
     "head.bias": "bias",
 }
 OPEN = ("fedex-lora", "flora")
+SCALED = (*OPEN, "fed-sb")
+HEADS = {"fed-sb": 1, "ravan": 2}
 
 
 class Net(nn.Module):
     """A layer of 4 inputs and 6 outputs with an adapter, and a head."""
 
-    def __init__(self, base: bool, rank: int = 2) -> None:
+    def __init__(self, base: bool, rank: int = 2, heads: int = 0, width: int = 6, scale: float = SCALE) -> None:
         super().__init__()
-        self.layer = AdaptedLinear(nn.Linear(4, 6), rank, rank * SCALE)
-        self.head = nn.Linear(6, 3)
+        self.layer = AdaptedLinear(nn.Linear(4, width), rank, rank * scale)
+        self.head = nn.Linear(width, 3)
+        if heads:
+            add_cores(self, heads)
         if base:
             open_base(self)
 
@@ -59,6 +66,9 @@ class Task:
     sizes: tuple[int, ...] = SIZES
     same: bool = False
     rank: int = 2
+    heads: int = 0
+    width: int = 6
+    scale: float = SCALE
 
     @property
     def population(self) -> int:
@@ -67,7 +77,7 @@ class Task:
     def model(self) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(1)
-            return Net(self.base, self.rank).double()
+            return Net(self.base, self.rank, self.heads, self.width, self.scale).double()
 
     def data(self, client: int) -> tuple[Tensor, Tensor]:
         draw = Generator().manual_seed(0 if self.same else client)
@@ -85,7 +95,12 @@ class Task:
 
 
 def method(name: str, **arguments: Any) -> Algorithm:
-    return make(name, **(arguments | {"scale": SCALE} if name in OPEN else arguments))
+    return make(name, **(arguments | {"scale": SCALE} if name in SCALED else arguments))
+
+
+def task_for(name: str, **changes: Any) -> Task:
+    """A task whose model fits a method."""
+    return Task(**{"base": name in SCALED, "heads": HEADS.get(name, 0), "rank": 4 if name == "ravan" else 2} | changes)
 
 
 def simulate(algorithm: Algorithm, task: Task, rounds: int, local: Local = LOCAL) -> tuple[Simulation, ServerState]:
@@ -111,7 +126,7 @@ def oracle(task: Task, local: Local = LOCAL, ranks: tuple[int, ...] = ()) -> Ora
 @pytest.mark.quick
 @pytest.mark.parametrize("name", METHODS)
 def test_equals_its_oracle(name: str) -> None:
-    task, rounds = Task(base=name in OPEN), 1 if name == "flora" else 3
+    task, rounds = task_for(name), 1 if name == "flora" else 3
     simulation, state = simulate(method(name), task, rounds)
     expected = run(name, oracle(task), rounds)
     for key, x in named(task, state.params).items():
@@ -299,12 +314,12 @@ def test_a_wrong_scale_is_found_out() -> None:
         simulate(method("fedex-lora"), Task(), 1)
 
 
-@pytest.mark.parametrize("name", ["rolora", "fedex-lora", "flora", "fedsvd", "fedsa-lora"])
+@pytest.mark.parametrize("name", ["rolora", "fedex-lora", "flora", "fedsvd", "fedsa-lora", "fed-sb", "ravan"])
 def test_resumed_in_the_middle(name: str) -> None:
     """The parity of RoLoRA and the versions of the base follow from the state alone."""
     from undrift.core.server.wire import fingerprint, from_bytes, to_bytes
 
-    task = Task(base=name in OPEN)
+    task = task_for(name)
     _, whole = simulate(method(name), task, 5)
     simulation, state = simulate(method(name), task, 3)
     state = from_bytes(ServerState, simulation.job.algorithm, to_bytes(state), len(state.params))
@@ -402,10 +417,10 @@ def test_folding_reports_the_same_error() -> None:
     assert record.reports["personalization.product_error"] == pytest.approx(found.relative)
 
 
-SENT = {  # what a client receives and uploads of q = r (d_in + d_out) in two rounds, from the first on
+SENT = {  # what a client receives and uploads of q = r (d_in + d_out) in the first rounds; the last two go on
     "fedavg": (("q", "q"), ("q", "q")),
     "ffa-lora": (("b", "b"), ("b", "b")),
-    "rolora": (("b", "b"), ("b", "a")),
+    "rolora": (("b", "b", "a", "b"), ("b", "a", "b", "a")),
     "fedsvd": (("q", "q"), ("b", "b")),
     "fedsa-lora(head=False)": (("a", "a"), ("a", "a")),
     "fedrot-lora": (("q", "q"), ("q", "q")),
@@ -425,11 +440,11 @@ def test_numbers_sent_are_those_of_the_formulas(text: str) -> None:
             assert travelling(algorithm.personalization, layout, round, up) == lengths[factor] + 21, (up, round)
     found, counts = cost(algorithm, layout), vectors_sent(algorithm)
     for got, vectors, factors in zip((found.down, found.up), counts, SENT[text], strict=True):
-        assert got == pytest.approx(vectors * sum(lengths[x] + 21 for x in factors) / 2 / layout.size)
+        assert got == pytest.approx(vectors * sum(lengths[x] + 21 for x in factors[-2:]) / 2 / layout.size)
     square = {"a": 0.5, "b": 0.5, "q": 1.0}
     short = cost(algorithm)
     assert (short.down, short.up) == tuple(
-        count * sum(square[x] for x in factors) / 2 for count, factors in zip(counts, SENT[text], strict=True)
+        count * sum(square[x] for x in factors[-2:]) / 2 for count, factors in zip(counts, SENT[text], strict=True)
     )
     size = method_size(algorithm, layout=layout)
     assert (size.down * size.received, size.sent) == pytest.approx((found.down, found.up))
@@ -483,6 +498,29 @@ def test_flexlora_of_several_ranks_equals_its_oracle(fixed: bool) -> None:
     return None
 
 
+@pytest.mark.parametrize("fixed", [True, False])
+def test_flora_of_several_ranks_equals_its_oracle(fixed: bool) -> None:
+    """Ranks 4, 1 and 2 stack to 7; the second round starts from new factors, and the oracle from the same ones."""
+    task = Task(base=True, rank=4)
+    simulation = Simulation(method("flora", fixed_alpha=fixed), task, RANKS, failures="raise")
+    state, expected = simulation.start(), oracle(task, RANKS, (4, 1, 2))
+    for _ in range(3):
+        state, _ = simulation.round(state)
+        flora_of_ranks(expected, fixed)
+        got = named(task, state.params)
+        for key in ("W", "B", "head", "bias"):
+            torch.testing.assert_close(got[key], expected.model[key], rtol=1e-10, atol=1e-12, msg=key)
+        expected.model["A"] = got["A"].clone()
+
+
+def test_flora_of_the_models_rank_is_flora() -> None:
+    task = Task(base=True, rank=4)
+    plain = simulate(method("flora"), task, 2)[1].params
+    for local in (replace(LOCAL, rank=4), replace(LOCAL, rank=9)):
+        for fixed in (True, False):
+            assert torch.equal(simulate(method("flora", fixed_alpha=fixed), task, 2, local)[1].params, plain)
+
+
 def test_ranks_of_clients_cut_the_model_and_nothing_else() -> None:
     """A client of rank 1 moves one row and one column; without ranks, or with the model's, nothing is cut."""
     algorithm = parse("flexlora + leading-ranks")
@@ -503,6 +541,8 @@ def test_what_ranks_cannot_do_is_refused() -> None:
         parse("hetlora + scaffold")
     with pytest.raises(TypeError, match="with fixed_alpha a rank changes the rate of a factor"):
         parse("flexlora + leading-ranks(fixed_alpha=True) + local-adam")
+    with pytest.raises(TypeError, match="with fixed_alpha a rank changes the rate of a factor"):
+        parse("flora(fixed_alpha=True) + local-adam")
     with pytest.raises(Exception, match=r"Local.rank must give every client a whole number of 1 or more, got 0"):
         simulate(make("hetlora"), MIXED, 1, replace(LOCAL, rank=(0, 1, 2)))
     with pytest.raises(ValueError, match="must be a whole number"):
@@ -517,3 +557,139 @@ def test_public_attributes_are_read_only() -> None:
     with pytest.raises(TypeError):
         found["rank"] = 3  # type: ignore[index]
     assert Local().attributes(0, 0, 0) == {}
+
+
+# Cores between the factors
+
+
+def test_fed_sb_of_full_rank_is_full_fine_tuning() -> None:
+    """B and A are orthogonal and s = 1: a step of the core is one of W."""
+    task = task_for("fed-sb", rank=4, width=4, scale=1.0)
+    got = named(task, simulate(make("fed-sb"), task, 4)[1].params)
+
+    class Whole(Task):
+        def model(self) -> nn.Module:
+            model: Any = task.model()
+            model.layer = nn.utils.skip_init(nn.Linear, 4, 4).double()
+            with torch.no_grad():
+                plain: Any = task.model()
+                model.layer.load_state_dict(plain.layer.base_layer.state_dict())
+            model.layer.bias.requires_grad_(False)
+            return model  # type: ignore[no-any-return]
+
+    plain = bind(Whole().model()).layout.named(simulate(make("fedavg"), Whole(), 4)[1].params)
+    torch.testing.assert_close(
+        got["W"] + got["B"] @ got["C"][0] @ got["A"], plain["layer.weight"], rtol=1e-9, atol=1e-11
+    )
+    torch.testing.assert_close(got["head"], plain["head.weight"], rtol=1e-9, atol=1e-11)
+
+
+def test_the_first_round_of_fed_sb_leaves_out_the_tail() -> None:
+    task = task_for("fed-sb")
+    start = oracle(task)
+    moved = start.mean(start.all_trained("W"), "W") - start.model["W"]
+    got = named(task, simulate(method("fed-sb"), task, 1)[1].params)
+    tail = torch.linalg.svdvals(moved)[2:].square().sum().sqrt()
+    error = torch.linalg.matrix_norm(moved - SCALE * got["B"] @ got["C"][0] @ got["A"])
+    torch.testing.assert_close(error, tail, rtol=1e-9, atol=1e-12)
+    assert torch.equal(got["W"], start.model["W"])
+
+
+def test_a_rank_above_the_layers_width_is_padded() -> None:
+    task = task_for("fed-sb", rank=7)
+    start = oracle(task)
+    moved = start.mean(start.all_trained("W"), "W") - start.model["W"]
+    _, state = simulate(method("fed-sb"), task, 1)
+    got = named(task, state.params)
+    torch.testing.assert_close(SCALE * got["B"] @ got["C"][0] @ got["A"], moved, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize(
+    "more", ["", " + server-momentum(0.3)", " + proximal(0.1)", " + server-optimizer:heavy-ball(0.5)"]
+)
+def test_factors_under_cores_keep_their_bits(name: str, more: str) -> None:
+    """Also under weight decay and what moves the whole vector; FedCM reads steps, which Ravan's uploads are not."""
+    text = f"{name}(scale={SCALE})" if name == "fed-sb" else name
+    if name == "ravan" and "momentum" in more:
+        with pytest.raises(TypeError, match="multiplies the cores by their scales after training, and momentum="):
+            parse(text + more)
+        return
+    task, local = task_for(name), replace(LOCAL, weight_decay=0.1)
+    _, first = simulate(parse(text + more), task, 1, local)
+    _, state = simulate(parse(text + more), task, 4, local)
+    before, after = named(task, first.params), named(task, state.params)
+    assert all(
+        torch.equal(before[key], after[key]) for key in ("A", "B", "scales") + (("W",) if name == "fed-sb" else ())
+    )
+    assert not torch.equal(before["C"], after["C"]) and (after["scales"] == 1).all()
+
+
+@pytest.mark.parametrize("drift", ["scaffold", "feddyn"])
+def test_corrections_fit_a_core(drift: str) -> None:
+    """After round 0 SCAFFOLD on Fed-SB is SCAFFOLD on the core, whose variates begin at zero in round 1."""
+    task = task_for("fed-sb")
+    _, state = simulate(parse(f"fed-sb(scale={SCALE}) + {drift}"), task, 5)
+    assert state.params.isfinite().all()
+
+
+def test_heads_of_a_random_start_are_orthonormal() -> None:
+    got = named(task_for("ravan"), bind(task_for("ravan").model()).w)
+    eye = torch.eye(4, dtype=torch.float64)
+    torch.testing.assert_close(got["A"] @ got["A"].T, eye, rtol=0, atol=1e-6)  # drawn in single precision
+    torch.testing.assert_close(got["B"].T @ got["B"], eye, rtol=0, atol=1e-6)
+    assert not got["C"].any() and (got["scales"] == 1).all()
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_folded_cores_compute_the_same(name: str) -> None:
+    task = task_for(name)
+    simulation, state = simulate(method(name), task, 2)
+    model = simulation.module(state)
+    x = torch.randn(7, 4, generator=Generator().manual_seed(0), dtype=torch.float64)
+    expected = model(x)
+    names = {key for key, _ in fold_cores(model).named_parameters()}
+    assert {"layer.lora_A", "layer.lora_B"} <= names and not any("parametrizations" in key for key in names)
+    torch.testing.assert_close(model(x), expected, rtol=1e-12, atol=1e-13)
+
+
+CORE_NUMBERS = {  # r = 2 in one head, or 4 in two; d_in = 4, d_out = 6; a head of 21 beside it
+    "fed-sb": ((4, 4 + 20, 4, 4), (24, 4, 4, 4)),
+    "ravan": ((8, 8, 8, 8), (8, 8, 8, 8)),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_numbers_of_cores_are_those_of_the_formulas(name: str) -> None:
+    """r^2 of a layer, h r_h^2 with heads; Fed-SB uploads d_in d_out once and receives the factors once."""
+    algorithm, layout = method(name), bind(task_for(name).model()).layout
+    for up, counts in zip((False, True), CORE_NUMBERS[name], strict=True):
+        for round, count in enumerate(counts):
+            assert travelling(algorithm.personalization, layout, round, up) == count + 21, (up, round)
+    found = cost(algorithm, layout)
+    assert (found.down, found.up) == pytest.approx(((CORE_NUMBERS[name][0][2] + 21) / layout.size,) * 2)
+
+
+def test_what_cores_cannot_do_is_refused() -> None:
+    for text, why in {
+        "ravan + scaffold": "multiplies the cores by their scales after training, and drift=Scaffold reads",
+        "fedavg + scaled-cores": r"needs personalization=Cores\(\), found",
+        "fedavg + cores": r"needs release=ScaledCores\(\), found",
+        "fed-sb + buffered(2)": "uploads start from several models",
+        "ravan + flexlora": "computes with both factors of every client",
+    }.items():
+        with pytest.raises((TypeError, ValueError), match=why):
+            parse(text)
+    for name, task, why in (
+        ("fed-sb", Task(base=True), "layer has no core between its factors; call undrift.models.add_cores"),
+        ("fed-sb", Task(heads=1), "the weight under layer does not travel"),
+        ("ffa-lora", Task(heads=1), "layer has a core between its factors: use fed-sb, ravan or fedavg"),
+    ):
+        with pytest.raises(Exception, match=why):
+            simulate(method(name), task, 1)
+    with pytest.raises(Exception, match=r"layer has alpha / r = 1.5: give the method scale=1.5"):
+        simulate(make("fed-sb"), task_for("fed-sb"), 1)
+    with pytest.raises(ValueError, match="has rank 2, which 3 heads do not divide"):
+        add_cores(Net(False), 3)
+    with pytest.raises(ValueError, match="a linear layer must have an adapter"):
+        add_cores(nn.Linear(2, 2))

@@ -20,7 +20,7 @@ from undrift.core.model.flat_model import Layout, bind
 from undrift.core.model.pairs import find_pairs, mask_of
 from undrift.core.tasks.model_factory import initial_model
 from undrift.lens import client_vectors
-from undrift.models import open_base
+from undrift.models import add_cores, fold_cores, open_base
 from undrift.runs.reading.pretrained import write_pretrained
 
 need("transformers", "peft")
@@ -101,6 +101,48 @@ def test_every_method_trains_models_of_peft(name: str, method: str) -> None:
         frozen = mask_of(layout, "other") if method == "ffa-lora" else torch.zeros(layout.size, dtype=torch.bool)
         assert not (state.params != first)[frozen].any() and (state.params != first).any()
     assert torch.equal(*paths)
+
+
+@pytest.mark.parametrize(("name", "method"), [("roberta", "ravan"), ("gpt2", "ravan"), ("gpt2", "fed-sb(scale=2.0)")])
+def test_cores_in_models_of_peft(name: str, method: str, tmp_path: Path) -> None:
+    """Of GPT-2 the weight is stored the other way round; the exported adapter and the merged model compute the same."""
+    from peft import PeftModel
+
+    base = "fed-sb" in method
+
+    def make_model() -> nn.Module:
+        return add_cores(MODELS[name](base), heads=1 if base else 2).double()
+
+    found = task(name, make=make_model)
+    simulation = Simulation(parse(method), found, LOCAL, failures="raise")
+    state = simulation.start()
+    layout, first = bind(initial_model(make_model, found.seed)).layout, state.params.clone()
+    for _ in range(3):
+        before, (state, _) = state, simulation.round(state)
+    moved = layout.named(state.params != before.params)
+    assert all(
+        x.any()
+        for key, x in moved.items()
+        if key.endswith(("original0", "classifier.modules_to_save.default.out_proj.weight"))
+    )
+    assert not any(x.any() for key, x in moved.items() if ".frame" in key or "lora_A" in key or "base_layer" in key)
+    assert (
+        layout.named(first != state.params)["base_model.model.transformer.h.0.attn.c_attn.lora_A.default.weight"].any()
+        if base
+        else True
+    )
+    module: Any = simulation.module(state)
+    module.eval()
+    rows = torch.randint(3, 40, (2, 8), generator=torch.Generator().manual_seed(1))
+    expected = module(input_ids=rows).logits
+    whole: Any = deepcopy(module)
+    whole = whole.merge_and_unload()
+    torch.testing.assert_close(whole(input_ids=rows).logits, expected, rtol=1e-9, atol=1e-11)
+    fold_cores(module)
+    module.save_pretrained(tmp_path)
+    plain: Any = initial_model(partial(MODELS[name], False), found.seed)
+    again = PeftModel.from_pretrained(plain.unload(), tmp_path).eval()
+    torch.testing.assert_close(again(input_ids=rows).logits, expected, rtol=1e-6, atol=1e-7)
 
 
 BYTES: dict[str, tuple[Callable[..., int], Callable[..., int]]] = {

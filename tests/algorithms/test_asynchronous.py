@@ -139,7 +139,18 @@ def test_schedules_are_text(schedule: Buffered | Asynchronous) -> None:
     assert parse(text(algorithm)) == algorithm
 
 
-ONE_MODEL = {"scaffnew", "rolora", "fedsvd", "fedex-lora", "flora", "flexlora", "hetlora", "lora-fair", "fedpac"}
+ONE_MODEL = {
+    "scaffnew",
+    "rolora",
+    "fedsvd",
+    "fedex-lora",
+    "flora",
+    "flexlora",
+    "hetlora",
+    "lora-fair",
+    "fedpac",
+    "fed-sb",
+}
 """Methods whose uploads of a step must start from one model."""
 
 ONE_BY_ONE = {"fedasync", "fedfa"}

@@ -1,6 +1,7 @@
 """The methods for adapters as slow loops over named tensors in double precision, from their formulas.
 
-The model is y = head(relu((W + s B A) x + b)); A is (r, d_in), B is (d_out, r).
+The model is y = head(relu((W + s B A) x + b)); A is (r, d_in), B is (d_out, r). With cores it is W + s B C A, C of one
+block for each head on its diagonal, times the head's scale.
 """
 
 from collections.abc import Callable
@@ -42,7 +43,8 @@ class Oracle:
         self.ranks = self.ranks or [len(self.model["A"])] * len(self.data)
 
     def scores(self, model: Tensors, x: Tensor) -> Tensor:
-        weight = model["W"] + self.scale * model["B"] @ model["A"]
+        b = model["B"] @ core(model) if "C" in model else model["B"]
+        weight = model["W"] + self.scale * b @ model["A"]
         return torch.relu(x @ weight.T + model["b"]) @ model["head"].T + model["bias"]
 
     def descend(
@@ -78,6 +80,12 @@ class Oracle:
 
     def effective(self) -> Tensor:
         return self.model["W"] + self.scale * self.model["B"] @ self.model["A"]
+
+
+def core(model: Tensors) -> Tensor:
+    """The matrix between B and A."""
+    out: Tensor = torch.block_diag(*(model["scales"][:, None, None] * model["C"]))  # type: ignore[no-untyped-call]
+    return out
 
 
 def signed(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -195,6 +203,21 @@ def flexlora_of_ranks(run: Oracle) -> None:
     run.model["B"], run.model["A"] = factors
 
 
+def flora_of_ranks(run: Oracle, fixed_alpha: bool = False) -> None:
+    """Clients stack factors of their own ranks; one side has p_i s_i. The new A is left to the caller."""
+    scale, full, models, sides = run.scale, len(run.model["A"]), [], []
+    for client, rank in enumerate(run.ranks):
+        run.scale = scale * full / rank if fixed_alpha else scale
+        models.append(run.descend(cut(run, client), client, ("A", "B", "head", "bias")))
+        sides.append(run.shares[client] * run.scale * models[-1]["B"])
+    run.scale = scale
+    b, a = torch.cat(sides, dim=1), torch.cat([model["A"] for model in models])
+    assert len(a) == b.shape[1] == sum(run.ranks)
+    run.average([padded(run, model) for model in models])
+    run.model["W"] = run.model["W"] + b @ a
+    run.model["B"] = torch.zeros_like(run.model["B"])
+
+
 def lora_fair(run: Oracle, lam: float = 0.01) -> None:
     models = run.all_trained("A", "B")
     run.average(models)
@@ -221,6 +244,30 @@ def polar(matrix: Tensor) -> Tensor:
     return out
 
 
+def fed_sb(run: Oracle) -> None:
+    """A model with "C", (1, r, r), between the factors; in round 0 "W" trains."""
+    if run.round == 0:
+        models = run.all_trained("W")
+        moved = run.mean(models, "W") - run.model["W"]
+        weight = run.model["W"]
+        run.average(models)
+        u, s, v = torch.linalg.svd(moved, full_matrices=False)
+        rank = len(run.model["A"])
+        b, a = signed(u[:, :rank], v[:rank])
+        run.model |= {"W": weight, "B": b, "A": a, "C": torch.diag(s[:rank] / run.scale)[None]}
+    else:
+        run.average(run.all_trained("C"))
+
+
+def ravan(run: Oracle) -> None:
+    """A model with "C", (h, r, r), and "scales", (h)."""
+    models = run.all_trained("C", "scales")
+    for model in models:
+        model["C"] = model["C"] * model["scales"][:, None, None]
+        model["scales"] = torch.ones_like(model["scales"])
+    run.average(models)
+
+
 METHODS: dict[str, Callable[[Oracle], None]] = {
     "fedavg": fedit,
     "ffa-lora": ffa_lora,
@@ -233,6 +280,8 @@ METHODS: dict[str, Callable[[Oracle], None]] = {
     "hetlora": hetlora,
     "lora-fair": lora_fair,
     "fedsa-lora": fedsa_lora,
+    "fed-sb": fed_sb,
+    "ravan": ravan,
 }
 
 

@@ -75,15 +75,17 @@ def _made(model: Any, base: bool) -> nn.Module:
 MODELS: dict[str, Callable[..., nn.Module]] = {"roberta": roberta, "llama": llama, "gpt2": gpt2}
 
 
-def task(name: str, base: bool = False) -> LoaderTask:
-    """Three clients of different sizes."""
+def task(name: str, base: bool = False, make: Callable[[], nn.Module] | None = None) -> LoaderTask:
+    """Three clients of different sizes, with a model of that name or one of your own."""
     draw = torch.Generator().manual_seed(0)
     rows = torch.randint(3, 40, (18, 8), generator=draw)
     if name == "roberta":
         examples = [{"input_ids": row, "labels": row[0] % 2} for row in rows]
     else:
         examples = [{"input_ids": row, "labels": row} for row in rows]
-    return LoaderTask(partial(MODELS[name], base), [examples[:4], examples[4:9], examples[9:16]], test=examples[16:])
+    return LoaderTask(
+        make or partial(MODELS[name], base), [examples[:4], examples[4:9], examples[9:16]], test=examples[16:]
+    )
 
 
 METHODS = ["fedex-lora(scale=2.0)", "fedsa-lora"]

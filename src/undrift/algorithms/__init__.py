@@ -12,6 +12,7 @@ from undrift.algorithms.ca2fl import ca2fl as ca2fl
 from undrift.algorithms.delta_sgd import delta_sgd as delta_sgd
 from undrift.algorithms.ditto import ditto as ditto
 from undrift.algorithms.fadas import fadas as fadas
+from undrift.algorithms.fed_sb import fed_sb as fed_sb
 from undrift.algorithms.fedacg import fedacg as fedacg
 from undrift.algorithms.fedadagrad import fedadagrad as fedadagrad
 from undrift.algorithms.fedadam import fedadam as fedadam
@@ -100,6 +101,7 @@ from undrift.algorithms.multi_krum import multi_krum as multi_krum
 from undrift.algorithms.norm_clip import norm_clip as norm_clip
 from undrift.algorithms.pfedme import pfedme as pfedme
 from undrift.algorithms.q_fedavg import q_fedavg as q_fedavg
+from undrift.algorithms.ravan import ravan as ravan
 from undrift.algorithms.rolora import rolora as rolora
 from undrift.algorithms.scaffnew import scaffnew as scaffnew
 from undrift.algorithms.scaffold import scaffold as scaffold
@@ -204,6 +206,8 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedavg-ft": fedavg_ft,
     "fedper": fedper,
     "fedsa-lora": fedsa_lora,
+    "fed-sb": fed_sb,
+    "ravan": ravan,
     "fedrep": fedrep,
     "fedbabu": fedbabu,
     "fedbn": fedbn,

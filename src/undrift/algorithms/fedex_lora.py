@@ -24,7 +24,7 @@ def fedex_lora(scale: float = 1.0) -> Algorithm:
 
     Example:
         >>> fedex_lora(2.0)
-        Algorithm(release=CrossProducts(), personalization=Folded(scale=2.0, restart=False))
+        Algorithm(release=CrossProducts(), personalization=Folded(scale=2.0, restart=False, fixed_alpha=False))
 
     References:
         Singhal et al., FedEx-LoRA: exact aggregation for federated and efficient fine-tuning of large language models,

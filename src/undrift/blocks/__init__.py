@@ -61,6 +61,8 @@ from undrift.blocks.personalization import (
     AddedHead,
     AlignedBody,
     Alternating,
+    CoreOfUpdate,
+    Cores,
     Ditto,
     Folded,
     FrozenPart,
@@ -99,6 +101,7 @@ from undrift.blocks.release import (
     Remembered,
     Residual,
     Rotated,
+    ScaledCores,
     TopK,
 )
 from undrift.blocks.schedule import Asynchronous, Buffered, OverSelected
@@ -169,6 +172,8 @@ __all__ = [
     "Consensus",
     "Contrast",
     "CoordinateMedian",
+    "CoreOfUpdate",
+    "Cores",
     "CorrectedFactor",
     "CorrectedMuon",
     "CrossProducts",
@@ -234,6 +239,7 @@ __all__ = [
     "Scaffold",
     "ScaffoldI",
     "ScaffoldInside",
+    "ScaledCores",
     "ScoredSAM",
     "ServerMomentum",
     "ServerSAM",

@@ -34,6 +34,8 @@ MODELS = (
     "mlp",
     "lora-mlp",
     "lora-mlp-open",
+    "lora-mlp-core",
+    "lora-mlp-heads",
     "lstm",
     "variational-cnn",
     "densenet121",

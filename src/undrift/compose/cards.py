@@ -90,7 +90,7 @@ def family(algorithm: Algorithm) -> str:
     own = {slot: block for slot, block in algorithm.slots() if block != getattr(Algorithm, slot)}
     aggregation = type(algorithm.aggregation)
     rules = {
-        "adapters": algorithm.needs.model in ("adapted", "foldable"),
+        "adapters": algorithm.needs.model in ("adapted", "foldable", "cored", "headed"),
         "asynchronous": "schedule" in own,
         "spectral": "spectral" in own,
         "sharpness": "perturbation" in own and not algorithm.perturbation.personalizes,
@@ -181,7 +181,8 @@ def markdown(card: Card) -> str:
         parts += ["## Blocks", markdown_table(("slot", "block"), filled)]
     adapter = vectors_sent(_method(card.name)) != (card.cost.down, card.cost.up)
     unit = "In multiples of the model; state and traffic of a client and a round."
-    unit += " Traffic is that of the adapter of a square layer." if adapter else ""
+    cores = ", 64 by 64 with rank 8" if _method(card.name).needs.model in ("cored", "headed") else ""
+    unit += f" Traffic is that of the adapter of a square layer{cores}." if adapter else ""
     parts += ["## Cost", unit, _cost(card.cost)]
     if card.limits:
         parts += ["## Limiting cases", "\n".join(f"- {limit}" for limit in card.limits)]

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from undrift.core.model.modules import plain_name
-from undrift.models.adapted import AdaptedLinear, lora_mlp, open_base
+from undrift.models.adapted import AdaptedLinear, add_cores, fold_cores, lora_mlp, open_base
 from undrift.models.cnn import CNN5, SmallCNN
 from undrift.models.lstm import CharLSTM
 from undrift.models.mlp import MLP
@@ -35,6 +35,8 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "mlp": MLP,
     "lora-mlp": lora_mlp,
     "lora-mlp-open": partial(lora_mlp, base=True),
+    "lora-mlp-core": partial(lora_mlp, base=True, heads=1),
+    "lora-mlp-heads": partial(lora_mlp, heads=4),
     "lstm": CharLSTM,
     "variational-cnn": variational_cnn,
     "densenet121": densenet121,
@@ -42,9 +44,15 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 }
 """Name -> the function that builds it."""
 
-KINDS: dict[str, str] = {"variational-cnn": "variational", "lora-mlp": "adapted", "lora-mlp-open": "foldable"}
+KINDS: dict[str, str] = {
+    "variational-cnn": "variational",
+    "lora-mlp": "adapted",
+    "lora-mlp-open": "foldable",
+    "lora-mlp-core": "cored",
+    "lora-mlp-heads": "headed",
+}
 """Name -> the kind of model, for blocks that need one: "variational" has latent units, "adapted" has low-rank adapters,
-"foldable" has them on weights that travel."""
+"foldable" has them on weights that travel, "headed" with cores between the factors, and "cored" both."""
 
 INPUTS: dict[str, str] = {
     name: next((data for key, data in {"symbols": "text", "inputs": "table"}.items() if key in takes), "image")
@@ -52,7 +60,7 @@ INPUTS: dict[str, str] = {
 }
 """Name -> the model's input: "image", "text" or "table"."""
 
-ROWS = ("mlp", "lora-mlp", "lora-mlp-open")
+ROWS = ("mlp", *(name for name, kind in KINDS.items() if kind != "variational"))
 """Models of tables that also read images, as rows of pixels."""
 
 PLUGINS = PluginGroup("undrift.models", MODELS)
@@ -202,10 +210,12 @@ __all__ = [
     "SmallCNN",
     "Started",
     "Variational",
+    "add_cores",
     "arguments",
     "build",
     "densenet121",
     "fit",
+    "fold_cores",
     "freeze",
     "hash_weights",
     "head",

@@ -1,9 +1,11 @@
 """Low-rank adapters on linear layers, and a perceptron of such layers: adapters without another package."""
 
+import re
 from math import sqrt
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from undrift.models.mlp import MLP
 
@@ -49,6 +51,7 @@ def lora_mlp(
     rank: int = 8,
     alpha: float = 8.0,
     base: bool = False,
+    heads: int = 0,
 ) -> MLP:
     """A perceptron whose hidden layers are frozen, with adapters, and whose head is trained.
 
@@ -61,6 +64,7 @@ def lora_mlp(
         alpha: the adapters' scale times the rank.
         base: let the frozen weights travel, as FedEx-LoRA needs it: they are part of the model, though no client
             trains them.
+        heads: how many trained cores each adapter has between its factors, see `add_cores`; 0 for plain adapters.
 
     Example:
         >>> sum(p.numel() for p in lora_mlp().parameters() if p.requires_grad)
@@ -72,9 +76,80 @@ def lora_mlp(
     for i, layer in enumerate(net.hidden):
         if isinstance(layer, nn.Linear):
             net.hidden[i] = AdaptedLinear(layer, rank, alpha)
+    if heads:
+        add_cores(net, heads)
     if base:
         open_base(net)
     return net
+
+
+class _Cores(nn.Module):
+    """B of an adapter as B_h s_h C_h, head by head: a parametrization, so that its layer computes and merges as before.
+
+    Args:
+        frame: B, (d_out, r).
+        heads: how many.
+    """
+
+    def __init__(self, frame: Tensor, heads: int) -> None:
+        super().__init__()
+        self.frame = nn.Parameter(nn.init.orthogonal_(torch.empty_like(frame.flatten(1))).reshape(frame.shape))
+        self.heads = heads
+
+    def forward(self, cores: Tensor, scales: Tensor) -> Tensor:
+        """The columns of all heads."""
+        frame = self.frame.reshape(len(self.frame), self.heads, -1)
+        return torch.einsum("dhr,hrk->dhk", frame, scales[:, None, None] * cores).reshape(self.frame.shape)
+
+    def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Cores of zero and scales of one."""
+        rank = weight.shape[1] // self.heads
+        return weight.new_zeros(self.heads, rank, rank), weight.new_ones(self.heads)
+
+
+def add_cores(module: nn.Module, heads: int = 1) -> nn.Module:
+    """Give every adapter trained cores between fixed factors: B A becomes the sum over heads of s_h B_h C_h A_h.
+
+    The rows of A and the columns of B are divided among the heads, random and orthonormal; C_h is square, zero at
+    first, and s_h a number, 1 at first. Fed-SB and Ravan need such adapters. Call it after `peft.get_peft_model`.
+
+    Args:
+        module: a model of peft or with `AdaptedLinear`, which is changed and returned.
+        heads: how many cores an adapter has; its rank must be a multiple.
+
+    Example:
+        >>> net = add_cores(AdaptedLinear(nn.Linear(6, 3), rank=4), heads=2)
+        >>> [tuple(p.shape) for p in net.parametrizations["lora_B"].parameters()]
+        [(2, 2, 2), (2,), (3, 4)]
+    """
+    found = [name for name, p in module.named_parameters() if p.dim() > 1 and re.search(r"(^|\.)lora_B(\.|$)", name)]
+    if not found or heads < 1:
+        raise ValueError(
+            f"add_cores: heads must be 1 or more, got {heads}, and a linear layer must have an adapter; call it after "
+            "peft.get_peft_model"
+        )
+    for name in found:
+        owner, _, leaf = name.rpartition(".")
+        a, b = module.get_parameter(name.replace("lora_B", "lora_A")), module.get_parameter(name)
+        if b.shape[1] % heads:
+            raise ValueError(f"add_cores: {name} has rank {b.shape[1]}, which {heads} heads do not divide")
+        with torch.no_grad():
+            a.copy_(nn.init.orthogonal_(torch.empty_like(a.flatten(1))).reshape(a.shape))
+        parametrize.register_parametrization(module.get_submodule(owner), leaf, _Cores(b, heads))
+    return module
+
+
+def fold_cores(module: nn.Module) -> nn.Module:
+    """Make plain adapters of those with cores, which compute the same: the cores go into B.
+
+    Args:
+        module: the model, which is changed and returned.
+    """
+    for part in list(module.modules()):
+        for name in list(getattr(part, "parametrizations", ())):
+            if isinstance(part.parametrizations[name][0], _Cores):  # type: ignore[index]
+                parametrize.remove_parametrizations(part, name)
+    return module
 
 
 def open_base(module: nn.Module) -> nn.Module:

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.records.place import Place
-from undrift.models import AdaptedLinear, Variational, open_base
+from undrift.models import AdaptedLinear, Variational, add_cores, open_base
 
 
 class _Free(nn.Module):
@@ -110,10 +110,12 @@ def _variational(latent: int, classes: int, samples: int = 2) -> nn.Module:
     return Variational(_body(), 4 * 4 * 4, latent, classes, samples)
 
 
-def _make_adapted(base: bool = False) -> nn.Module:
-    """The same body before a layer with an adapter and a head."""
+def _make_adapted(base: bool = False, heads: int = 0) -> nn.Module:
+    """The same body before a layer with an adapter, perhaps with cores, and a head."""
     layers = OrderedDict(body=_body(), layer=AdaptedLinear(nn.Linear(4 * 4 * 4, 5), 2, 2.0), head=nn.Linear(5, 3))
     net = nn.Sequential(layers)
+    if heads:
+        add_cores(net, heads)
     return open_base(net) if base else net
 
 
@@ -204,6 +206,8 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "variational": _variational,
     "adapted": _make_adapted,
     "foldable": partial(_make_adapted, True),
+    "cored": partial(_make_adapted, True, 1),
+    "headed": partial(_make_adapted, heads=2),
 }
 """The clinic's model for each kind that blocks declare to need."""
 

@@ -4,6 +4,7 @@ from undrift.blocks.personalization.adaptive import AdaptiveAggregation
 from undrift.blocks.personalization.added import AddedHead
 from undrift.blocks.personalization.aligned import AlignedBody
 from undrift.blocks.personalization.alternating import Alternating, HeadFirst
+from undrift.blocks.personalization.cores import CoreOfUpdate, Cores
 from undrift.blocks.personalization.ditto import Ditto
 from undrift.blocks.personalization.factors import OneFactor, PrivateFactor
 from undrift.blocks.personalization.folded import Folded
@@ -20,6 +21,8 @@ __all__ = [
     "AddedHead",
     "AlignedBody",
     "Alternating",
+    "CoreOfUpdate",
+    "Cores",
     "Ditto",
     "Folded",
     "FrozenPart",

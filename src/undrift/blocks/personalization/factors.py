@@ -1,8 +1,9 @@
 """Which factors of adapters train, travel and stay: FFA-LoRA, RoLoRA, FedSVD and FedSA-LoRA."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import isclose
 
 import torch
 from torch import Tensor
@@ -11,9 +12,9 @@ from undrift.blocks.personalization.private import Kept
 from undrift.core.method.algorithm import vectors
 from undrift.core.method.block import Block, Needs, Personalization
 from undrift.core.method.schedule import Synchronous
-from undrift.core.method.view import End, ServerView, Step, Sums
+from undrift.core.method.view import End, ServerView, Start, Step, Sums
 from undrift.core.model.flat_model import Layout, Vector
-from undrift.core.model.pairs import find_pairs, mask_of, truncate, write_pairs
+from undrift.core.model.pairs import Pair, find_pairs, mask_of, truncate, write_pairs
 
 
 def remembers_directions(others: Mapping[str, object], why: str) -> str:
@@ -29,6 +30,22 @@ def remembers_directions(others: Mapping[str, object], why: str) -> str:
         ):
             return f"{why}, and {slot}={type(block).__name__} remembers a direction; leave one out, or use ffa-lora"
     return overlaps(others, why)
+
+
+def reads_steps(others: Mapping[str, object], why: str) -> str:
+    """Why a block cannot stand beside those that read the displacement as gradient steps; "" if none does.
+
+    Args:
+        others: the blocks of the other slots.
+        why: what happens to the displacement.
+    """
+    for slot, block in others.items():
+        if isinstance(block, Block) and (Sums.SLOPES in block.uses or vectors(block.Client)):
+            name = type(block).__name__
+            return (
+                f"{why}, and {slot}={name} reads their displacement as gradient steps; leave one out, or use ffa-lora"
+            )
+    return ""
 
 
 def overlaps(others: Mapping[str, object], why: str) -> str:
@@ -52,6 +69,22 @@ def check_shared(end: End) -> None:
     shared = end.share(torch.ones_like(end.w)).bool().cpu()
     if not shared[mask_of(end.layout, "a") | mask_of(end.layout, "b")].all():
         raise ValueError("a factor of an adapter is private, and the method needs both: share it, or use fedsa-lora")
+
+
+def check_scale(scale: float, start: Start, pairs: Sequence[Pair]) -> None:
+    """Raise an error if an adapter of the model has another scale than a method.
+
+    Args:
+        scale: the method's.
+        start: the visit that begins.
+        pairs: the adapters.
+    """
+    modules = dict(start.module.named_modules())
+    for pair in pairs:
+        own = getattr(modules.get(pair.layer), "scaling", scale)
+        for found in own.values() if isinstance(own, Mapping) else [own]:
+            if not isclose(found, scale, rel_tol=1e-6):
+                raise ValueError(f"{pair.layer} has alpha / r = {found:g}: give the method scale={found:g}")
 
 
 @lru_cache(maxsize=64)

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import isclose, sqrt
+from math import sqrt
 
 import torch
 from torch import Generator, Tensor
 
-from undrift.blocks.personalization.factors import overlaps, remembers_directions
+from undrift.blocks.personalization.factors import check_scale, overlaps, remembers_directions
+from undrift.blocks.personalization.ranks import FIXED_ALPHA, Ranked, cut, scale_gradient
 from undrift.blocks.release.cross_products import CrossProducts
 from undrift.core.method.aggregation import Summing
 from undrift.core.method.block import Needs, Personalization
@@ -31,31 +32,38 @@ def _mask_trained(layout: Layout) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Folded(Personalization):
+class Folded(Personalization[None, None, None, None, Ranked | None]):
     """client:  the base W does not move
     server:  W <- W + s E,  E = sum_i p_i dB_i dA_i - dB dA, where dB and dA are the means of the displacements
              restart:   W <- W + s sum_i p_i B_i A_i instead, then A random and B zero
 
-    The weight under every adapter is part of the model, so that its versions are kept, sent and resumed with it.
+    With `restart` a client of rank r_i, as `Local.rank` gives it, trains the first r_i rows of A and columns of B, and
+    the others are zero in its product. The weight under every adapter is part of the model, so that its versions are
+    kept, sent and resumed with it.
 
     Args:
         scale: s, alpha / r of every adapter; a client whose model has another one stops with an error.
         restart: fold the whole product and begin with new factors in every round.
+        fixed_alpha: every client's adapter has the scale alpha / r_i instead of s, which is that of the model's rank.
     """
 
     reports = ("product_error",)
 
     scale: float = 1.0
     restart: bool = False
+    fixed_alpha: bool = False
 
     def __post_init__(self) -> None:
+        if self.fixed_alpha and not self.restart:
+            raise ValueError("Folded: fixed_alpha is for clients of several ranks, which need restart=True")
         if not 0 < self.scale < float("inf"):
             raise ValueError(f"Folded: scale must be positive and finite, got {self.scale}")
 
     @property
     def needs(self) -> Needs:
         """A model with adapters whose base travels."""
-        return Needs(model="foldable")
+        scaled = FIXED_ALPHA if self.fixed_alpha else ""
+        return Needs(model="foldable", reads=("personalization",), plain_sgd=scaled)
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Uploads without the products, and what remembers directions of factors that are thrown away."""
@@ -70,18 +78,22 @@ class Folded(Personalization):
             return f"{why}, and server_optimizer={others['server_optimizer']!r} moves them; leave it out"
         return remembers_directions(others, why)
 
-    def begin(self, sent: None, kept: None, start: Start) -> None:
-        """Compare the scale with the model's."""
-        modules = dict(start.module.named_modules())
-        for pair in find_pairs(start.layout):
-            own = getattr(modules.get(pair.layer), "scaling", self.scale)
-            for scale in own.values() if isinstance(own, Mapping) else [own]:
-                if not isclose(scale, self.scale, rel_tol=1e-6):
-                    raise ValueError(f"{pair.layer} has alpha / r = {scale:g}: give the method scale={scale:g}")
+    def begin(self, sent: None, kept: None, start: Start) -> Ranked | None:
+        """Compare the scale with the model's, and cut the model to the client's rank."""
+        check_scale(self.scale, start, find_pairs(start.layout))
+        return cut(start) if self.restart and "rank" in start.attributes else None
 
     def active(self, step: Step) -> Tensor:
-        """All but the base."""
-        return _mask_trained(step.layout)
+        """All but the base, and of the factors the client's part."""
+        state = step.peer("personalization", Ranked)
+        trained = _mask_trained(step.layout)
+        return trained if state is None else trained.to(state.mask.device) & state.mask
+
+    def adjust(self, grad: Vector, state: Ranked | None, step: Step) -> Vector:
+        """Scale the gradient of the factor that has the scale."""
+        if self.fixed_alpha and state is not None:
+            scale_gradient(grad, step.layout, state.ranks)
+        return grad
 
     def receive(self, delta: Vector, up: None, view: ServerView[None]) -> tuple[Vector, None]:
         """Fold into the base; the rest moves as the blocks before have it."""

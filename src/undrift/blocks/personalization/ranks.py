@@ -51,6 +51,41 @@ def _full(layout: Layout) -> Ranks:
     return tuple(layout.shapes[pair.a][0] for pair in find_pairs(layout))
 
 
+def cut(start: Start, most: Ranks | None = None) -> Ranked:
+    """Cut the model of a visit to the client's ranks: `Local.rank`, at most those of the model.
+
+    Args:
+        start: the visit that begins; its first step is taken at the cut model.
+        most: smaller ranks that the client may have kept.
+    """
+    given = start.attributes.get("rank")
+    if given is not None and (given < 1 or given != int(given)):
+        raise ValueError(f"Local.rank must give every client a whole number of 1 or more, got {given:g}")
+    ranks = tuple(rank if given is None else min(rank, int(given)) for rank in _full(start.layout))
+    if most:
+        ranks = tuple(map(min, ranks, most))
+    mask = _mask_leading(start.layout, ranks).to(start.w0.device)
+    if not mask.all():
+        start.begin_at(torch.where(mask, start.w0, start.w0.new_zeros(())))
+    return Ranked(ranks, mask, ())
+
+
+def scale_gradient(grad: Vector, layout: Layout, ranks: Ranks) -> None:
+    """Give every adapter the scale alpha / r_i in place of alpha / r: change the gradient of the factor that has it.
+
+    Args:
+        grad: the gradient, which is changed.
+        layout: the names and shapes of its tensors.
+        ranks: the client's.
+    """
+    tensors = layout.split(grad)
+    for pair, rank in zip(find_pairs(layout), ranks, strict=True):
+        tensors[pair.zero].mul_((len(tensors[pair.a]) / rank) ** 2)
+
+
+FIXED_ALPHA = "with fixed_alpha a rank changes the rate of a factor, which only plain steps take as it is"
+
+
 @dataclass(frozen=True)
 class LeadingRanks(Personalization[None, OwnRanks, None, None, Ranked]):
     """client:  r_i = its rank;   begin with the first r_i rows of A and columns of B, the others are zero and stay so
@@ -87,8 +122,7 @@ class LeadingRanks(Personalization[None, OwnRanks, None, None, Ranked]):
     @property
     def needs(self) -> Needs:
         """A model with adapters."""
-        scaled = "with fixed_alpha a rank changes the rate of a factor, which only plain steps take as it is"
-        return Needs(model="adapted", reads=("personalization",), plain_sgd=scaled if self.fixed_alpha else "")
+        return Needs(model="adapted", reads=("personalization",), plain_sgd=FIXED_ALPHA if self.fixed_alpha else "")
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Directions remembered in rows that are cut off."""
@@ -100,17 +134,9 @@ class LeadingRanks(Personalization[None, OwnRanks, None, None, Ranked]):
 
     def begin(self, sent: None, kept: OwnRanks | None, start: Start) -> Ranked:
         """Cut the model to the client's ranks."""
-        most = start.attributes.get("rank")
-        if most is not None and (most < 1 or most != int(most)):
-            raise ValueError(f"Local.rank must give every client a whole number of 1 or more, got {most:g}")
-        ranks = tuple(rank if most is None else min(rank, int(most)) for rank in _full(start.layout))
-        if kept is not None and len(kept.ranks):
-            ranks = tuple(map(min, ranks, kept.ranks.tolist()))
-        mask = _mask_leading(start.layout, ranks).to(start.w0.device)
-        point = torch.where(mask, start.w0, start.w0.new_zeros(()))
-        if not mask.all():
-            start.begin_at(point)
-        return Ranked(ranks, mask, self._tails(start.layout, point, ranks) if self.lam else ())
+        state = cut(start, None if kept is None else tuple(kept.ranks.tolist()))
+        tails = self._tails(start.layout, start.w0, state.ranks) if self.lam else ()  # cut off behind them
+        return state._replace(tails=tails)
 
     def active(self, step: Step) -> Tensor | None:
         """The leading rows and columns; all of the model if a client tunes it."""
@@ -119,15 +145,16 @@ class LeadingRanks(Personalization[None, OwnRanks, None, None, Ranked]):
 
     def adjust(self, grad: Vector, state: Ranked, step: Step) -> Vector:
         """Add the gradient of the term, or scale that of the factor with the scale."""
+        if self.fixed_alpha:
+            scale_gradient(grad, step.layout, state.ranks)
+        if not self.lam:
+            return grad
         gradients, tensors = step.layout.split(grad), step.layout.split(step.w)
         for pair, rank in zip(find_pairs(step.layout), state.ranks, strict=True):
-            if self.lam:
-                (b, a), (gb, ga) = self._last(pair, tensors, rank), self._last(pair, gradients, rank)
-                nb, na = torch.linalg.vector_norm(b), torch.linalg.vector_norm(a)
-                gb.add_(b * (self.lam * na / nb.clamp(min=_LEAST)))  # zero where a norm is, without waiting for it
-                ga.add_(a * (self.lam * nb / na.clamp(min=_LEAST)))
-            elif self.fixed_alpha:
-                gradients[pair.zero].mul_((len(tensors[pair.a]) / rank) ** 2)
+            (b, a), (gb, ga) = self._last(pair, tensors, rank), self._last(pair, gradients, rank)
+            nb, na = torch.linalg.vector_norm(b), torch.linalg.vector_norm(a)
+            gb.add_(b * (self.lam * na / nb.clamp(min=_LEAST)))  # zero where a norm is, without waiting for it
+            ga.add_(a * (self.lam * nb / na.clamp(min=_LEAST)))
         return grad
 
     def finish(self, state: Ranked, end: End) -> tuple[None, OwnRanks]:

@@ -6,6 +6,7 @@ from undrift.blocks.release.cross_products import CrossProducts
 from undrift.blocks.release.private import PrivateQuantile, PrivateSum
 from undrift.blocks.release.remembered import Remembered, Residual
 from undrift.blocks.release.rotated import Rotated
+from undrift.blocks.release.scaled_cores import ScaledCores
 from undrift.blocks.release.shares import PrivateShares
 
 __all__ = [
@@ -19,5 +20,6 @@ __all__ = [
     "Remembered",
     "Residual",
     "Rotated",
+    "ScaledCores",
     "TopK",
 ]

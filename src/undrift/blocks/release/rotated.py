@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from undrift.blocks.personalization.factors import check_shared, needs_both_factors
-from undrift.core.method.algorithm import vectors
-from undrift.core.method.block import Block, Needs, Release
-from undrift.core.method.view import End, Sums
+from undrift.blocks.personalization.factors import check_shared, needs_both_factors, reads_steps
+from undrift.core.method.block import Needs, Release
+from undrift.core.method.view import End
 from undrift.core.model.flat_model import Vector
 from undrift.core.model.pairs import find_pairs, write_pairs
 
@@ -40,15 +39,7 @@ class Rotated(Release):
         """Blocks that read the displacement as gradient steps, and factors that do not move together."""
         if not self.lam:
             return ""
-        if why := needs_both_factors(others):
-            return why
-        for slot, block in others.items():
-            if isinstance(block, Block) and (Sums.SLOPES in block.uses or vectors(block.Client)):
-                return (
-                    f"turns the factors after training, and {slot}={type(block).__name__} reads their displacement as "
-                    "gradient steps; use ffa-lora, whose factors need no turning"
-                )
-        return ""
+        return needs_both_factors(others) or reads_steps(others, "turns the factors after training")
 
     def release(self, delta: Vector, state: None, end: End) -> Vector:
         """The displacement to the turned factors."""

@@ -285,7 +285,7 @@ def cost(algorithm: Algorithm, layout: Layout | None = None) -> Cost:
 
 def _travels(algorithm: Algorithm, count: int | float, up: bool, layout: Layout | None) -> int | float:
     """What so many vectors take on the wire, in multiples of the model."""
-    layout = layout or (_SQUARE if algorithm.needs.model == "adapted" else None)
+    layout = layout or _EXAMPLES.get(algorithm.needs.model)
     try:
         share = 1.0 if layout is None else mean_share(algorithm.personalization, layout, up)
     except ValueError:  # its parts are tensors by names that this layout lacks
@@ -293,7 +293,20 @@ def _travels(algorithm: Algorithm, count: int | float, up: bool, layout: Layout 
     return count if share == 1 else count * share
 
 
-_SQUARE = Layout(("lora_A", "lora_B"), ((1, 1), (1, 1)))
+_HEADED: dict[str, tuple[int, ...]] = {
+    "lora_A": (8, 64),
+    "lora_B.0.frame": (64, 8),
+    "lora_B.original0": (4, 2, 2),
+    "lora_B.original1": (4,),
+}
+_CORED = {**_HEADED, "lora_B.original0": (1, 8, 8), "lora_B.original1": (1,), "base_layer.weight": (64, 64)}
+_SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
+    "adapted": {"lora_A": (1, 1), "lora_B": (1, 1)},
+    "cored": _CORED,
+    "headed": _HEADED,
+}
+_EXAMPLES = {kind: Layout(tuple(shapes), tuple(shapes.values())) for kind, shapes in _SHAPES.items()}
+"""The adapter of a square layer, for each kind of model that methods for adapters need."""
 
 
 def vectors(declared: Declared) -> int:

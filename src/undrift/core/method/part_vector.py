@@ -72,5 +72,5 @@ def travelling(block: Personalization[Any, Any, Any, Any, Any], layout: Layout, 
 
 
 def mean_share(block: Personalization[Any, Any, Any, Any, Any], layout: Layout, up: bool) -> float:
-    """The share of a vector that travels in a round, in the mean, since factors may take turns."""
-    return sum(travelling(block, layout, round, up) for round in (0, 1)) / 2 / layout.size
+    """The share of a vector that travels in a later round, in the mean of two, since factors may take turns."""
+    return sum(travelling(block, layout, round, up) for round in (2, 3)) / 2 / layout.size

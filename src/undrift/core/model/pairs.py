@@ -15,7 +15,11 @@ from torch import Tensor
 
 from undrift.core.model.flat_model import Layout, Vector
 
-_FACTOR = re.compile(r"(?:(?P<layer>.*)\.)?lora_(?P<embedding>embedding_)?(?P<role>[AB])(?P<rest>(?:\.[^.]+)*)")
+_FACTOR = re.compile(
+    r"(?:(?P<layer>.*)\.)?lora_(?P<embedding>embedding_)?(?P<role>[AB])(?P<rest>(?:\.[^.]+)*?)"
+    r"(?:\.(?P<part>0\.frame|original0|original1))?"
+)
+_PARTS = {"0.frame": "B", "original0": "core", "original1": "scales"}
 _TRANSPOSED = ("Conv1D", "Embedding")
 
 
@@ -30,6 +34,8 @@ class Pair:
         zero: the position of the factor that starts at zero: B, but A of an embedding.
         base: the position of W, if the model trains it; None if it is frozen.
         transposed: W is stored as (d_in, d_out), as in GPT-2's Conv1D and in embeddings.
+        core: the position of the matrices between B and A, (h, r / h, r / h), of a model with `add_cores`.
+        scales: the position of their factors, (h).
     """
 
     layer: str
@@ -38,6 +44,8 @@ class Pair:
     zero: int
     base: int | None = None
     transposed: bool = False
+    core: int | None = None
+    scales: int | None = None
 
     @property
     def other(self) -> int:
@@ -54,36 +62,44 @@ class Pair:
 
 
 @lru_cache(maxsize=64)
-def find_pairs(layout: Layout) -> tuple[Pair, ...]:
+def find_pairs(layout: Layout, cores: bool = False) -> tuple[Pair, ...]:
     """The pairs of factors among a model's trainable tensors, in their order.
 
     Args:
         layout: the names and shapes of the tensors.
+        cores: pairs with a core between the factors, whose product is B C A, instead of pairs without.
 
     Raises:
-        ValueError: there is no pair, or a factor without the other.
+        ValueError: there is no such pair, or a factor without the other.
 
     Example:
         >>> find_pairs(Layout(("up.lora_A", "up.lora_B", "head"), ((2, 8), (5, 2), (3,))))
-        (Pair(layer='up', a=0, b=1, zero=1, base=None, transposed=False),)
+        (Pair(layer='up', a=0, b=1, zero=1, base=None, transposed=False, core=None, scales=None),)
     """
     found: dict[tuple[str, str, str], dict[str, int]] = {}
     for i, (name, shape) in enumerate(zip(layout.names, layout.shapes, strict=True)):
-        fits = _FACTOR.fullmatch(name)
-        if fits and len(shape) > 1:
+        fits = _FACTOR.fullmatch(name.replace("parametrizations.", ""))
+        if fits and (len(shape) > 1 or fits["part"]):
             key = fits["layer"] or "", fits["embedding"] or "", fits["rest"]
-            found.setdefault(key, {})[fits["role"]] = i
+            found.setdefault(key, {})[_PARTS[fits["part"]] if fits["part"] else fits["role"]] = i
     if not found:
         raise ValueError(
             "the model trains no adapter: give it lora_A and lora_B, with peft.get_peft_model or as "
             f"undrift.models.AdaptedLinear has them; it trains {', '.join(layout.names)}"
         )
-    return tuple(_pair(layout, *key[:2], roles) for key, roles in found.items())
+    pairs = tuple(_pair(layout, *key[:2], roles) for key, roles in found.items())
+    if wrong := next((pair.layer for pair in pairs if (pair.core is not None) != cores), None):
+        raise ValueError(
+            f"{wrong} has no core between its factors; call undrift.models.add_cores(model) where the model is made"
+            if cores
+            else f"{wrong} has a core between its factors: use fed-sb, ravan or fedavg, or leave out add_cores"
+        )
+    return pairs
 
 
 def _pair(layout: Layout, layer: str, embedding: str, roles: dict[str, int]) -> Pair:
     """One pair, from the positions of its factors."""
-    if set(roles) != {"A", "B"}:
+    if not {"A", "B"} <= set(roles):
         raise ValueError(
             f"{layout.names[min(roles.values())]} is trained without its other factor: let both require a gradient, "
             "and the method freezes the one that it does not train"
@@ -94,18 +110,20 @@ def _pair(layout: Layout, layer: str, embedding: str, roles: dict[str, int]) -> 
     name = f"{layer}.base_layer.weight".removeprefix(".")
     base = layout.names.index(name) if name in layout.names else None
     owner = layout.owners[base] if base is not None and layout.owners else ""
-    return Pair(layer, a, b, a if embedding else b, base, bool(embedding) or owner in _TRANSPOSED)
+    transposed, core, scales = bool(embedding) or owner in _TRANSPOSED, roles.get("core"), roles.get("scales")
+    return Pair(layer, a, b, a if embedding else b, base, transposed, core, scales)
 
 
 @lru_cache(maxsize=64)
-def mask_of(layout: Layout, role: str) -> Tensor:
+def mask_of(layout: Layout, role: str, cores: bool = False) -> Tensor:
     """A boolean vector, true on the factors or weights of a role in every pair.
 
     Args:
         layout: the names and shapes of the tensors.
-        role: "a", "b", "zero", "other" or "base".
+        role: "a", "b", "zero", "other", "base", "core" or "scales".
+        cores: as of `find_pairs`.
     """
-    places = {getattr(pair, role) for pair in find_pairs(layout)}
+    places = {getattr(pair, role) for pair in find_pairs(layout, cores)}
     names = {layout.names[i] for i in places if i is not None}
     return layout.mask(lambda name, _: name in names)
 

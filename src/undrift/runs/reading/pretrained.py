@@ -5,6 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from undrift.models import fold_cores
 from undrift.runs.reading.model_folder import CARD, card, origin
 from undrift.runs.reading.saved_run import SavedRun
 from undrift.util.storage.files import write
@@ -27,7 +28,9 @@ def write_pretrained(run: SavedRun, module: Any, out: Path, *, merged: bool, **w
             f"export: {type(module).__name__} is no {kind}, which --format {'merged' if merged else 'adapter'} writes; "
             f"use --format {'merged' if hasattr(module, 'save_pretrained') else 'safetensors'}"
         )
-    opened = any("base_layer" in name and p.requires_grad for name, p in module.named_parameters())
+    cores = any("parametrizations" in name for name, _ in module.named_parameters())
+    opened = not cores and any("base_layer" in name and p.requires_grad for name, p in module.named_parameters())
+    fold_cores(module)
     if adapted and not merged and opened:
         raise ValueError(
             "export: the method has changed the weights under the adapters, which --format adapter leaves out; use "
