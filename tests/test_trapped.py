@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from undrift import make
+from undrift.core.local.devices import read_devices
 from undrift.core.records.types import ClientState
 from undrift.core.tasks.participation import read_trace
 from undrift.data import load
@@ -135,12 +136,19 @@ def _availability(path: Path) -> None:
         read_trace(f"file:{path}")
 
 
+def _devices(path: Path) -> None:
+    for behavior in (None, str(path)):
+        with pytest.raises(ValueError, match="columns client"):
+            read_devices(str(path), behavior)
+
+
 LOADERS: dict[str, Callable[[Path], None]] = {
     "init": _weights,
     "data": _data,
     "partition": _lists,
     "config": _config,
     "availability": _availability,
+    "devices": _devices,
 }
 
 

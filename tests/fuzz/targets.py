@@ -1,6 +1,7 @@
 """Every decoder of untrusted or hand-written input: good inputs to start from, and the one error it may raise."""
 
 import json
+import pickle
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from undrift import Local, Simulation
 from undrift.algorithms import ALGORITHMS, make
 from undrift.compose.grammar import parse as parse_composition
 from undrift.compose.grammar import text as composition_text
+from undrift.core.local.devices import COLUMNS, read_devices
 from undrift.core.local.schedule import Schedule
 from undrift.core.method.view import Setting
 from undrift.core.model.flat_model import Layout
@@ -319,6 +321,11 @@ def _trace(data: bytes) -> object:
     return read_trace(pin_trace(f"file:{_file('trace.json', data)}"))(3, 1)
 
 
+def _devices(data: bytes) -> object:
+    """The file of devices."""
+    return read_devices(str(_file("devices.csv", data)))
+
+
 def _audit(data: bytes) -> object:
     return audit.read_log(_file("audit.jsonl", data))
 
@@ -365,6 +372,7 @@ def _npz_seeds() -> list[bytes]:
 
 _NUMBERS = (b"nan", b"inf", b"-0", b"1e308", b"1e400", b"-1", b"0", b"10**9", b"1" * 30, b"true", b"[]", b"{}", b'""')
 _SIGNS = (b"(", b")", b"+", b":", b",", b"=", b"'", b'"', b"\\", b"\n", b"\0", "\u0660".encode(), b" ", b"[[[", b"#")
+_FAST = {0: {"computation": 20.0, "communication": 1024.0}}
 _JSON = (b"null", b"[" * 50, b'{"a":', b"NaN", b"1e999", b'"\\ud800"', b"-", b"9" * 5000, *_SIGNS)
 
 TARGETS: dict[str, Target] = {
@@ -391,6 +399,12 @@ TARGETS: dict[str, Target] = {
         (ValueError,),
         lambda: [b"[[1, [5, 9]], [], [], [2]]", b'{"3": {"period": 24, "rounds": [[8, 20]]}}'],
         _JSON,
+    ),
+    "devices": Target(
+        _devices,
+        (ValueError,),
+        lambda: [f"{','.join(COLUMNS)}\n0,0.02,1.5,0-8 18-24,24\n1,0.005,0.2,,\n".encode(), pickle.dumps(_FAST)],
+        (*_NUMBERS, b"-", b","),
     ),
     "safetensors": Target(_safetensors, (ValueError,), lambda: [save({"w": torch.ones(2, 2)})], (b'"BF16"', b'"F4"')),
     "torch": Target(_torch, (ValueError,), _torch_seeds),

@@ -101,7 +101,10 @@ def run(
         str | None, typer.Option(help="When the server steps: buffered(10), asynchronous, over-selected(1.3).")
     ] = None,
     durations: Annotated[
-        str | None, typer.Option(help="Virtual seconds of a client's task: 2, exponential(2), mypackage.speeds:f.")
+        str | None,
+        typer.Option(
+            help="Virtual seconds of a client's task: 2, exponential(2), mypackage.speeds:f, devices('phones.csv')."
+        ),
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
     stop_after: StopAfter = None,

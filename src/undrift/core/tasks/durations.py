@@ -7,6 +7,7 @@
     "half-normal(1, least=0.1)"             least + |x|, x normal with this standard deviation
     "log-normal(1, sd=0.6)"                 with this median; sd is that of the logarithm
     "mypackage.speeds:f"                    f(client, task), both counted from 0; in Python also the function itself
+    "devices('phones.csv')"                 how fast each client is and when it is there, from a file: see `devices`
 
 Every distribution takes `per="step"` or `per="example"`, which make it the time of one local step or example;
 `classes=(1, 3, 10)`, factors of which each client has one, drawn once; and `once=True`, which draws once for a client
@@ -15,18 +16,20 @@ nanoseconds, so that no two machines order events differently.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import inf
 from random import Random
 from typing import Any, Literal, TypeAlias
 
 from undrift.core.local.amounts import check_population, portable
+from undrift.core.local.devices import Devices, file_digests, read_devices
+from undrift.core.local.presence import Presence
 from undrift.core.model.random import derive
 from undrift.core.records.types import Local
 from undrift.core.tasks.task import Task
 from undrift.util.naming.binding import build
-from undrift.util.naming.calls import read_call
+from undrift.util.naming.calls import Call, changed_fields, read_call
 from undrift.util.naming.names import suggest
 from undrift.util.naming.references import Reference
 
@@ -116,7 +119,39 @@ class _LogNormal(_Distribution):
         return self.median * random.lognormvariate(0.0, self.sd)
 
 
-_DISTRIBUTIONS = {
+@dataclass(frozen=True)
+class DeviceFiles:
+    """The files of devices in a text.
+
+    Args:
+        file: a CSV file, or FedScale's file of speeds.
+        behavior: FedScale's file of behavior; None if there is none.
+        sha256: the first signs of their SHA-256; None takes the files as they are.
+    """
+
+    file: str
+    behavior: str | None = None
+    sha256: str | None = None
+
+    def __str__(self) -> str:
+        return str(Call("devices", (), changed_fields(self)))
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of the files."""
+        return [one for one in (self.file, self.behavior) if one is not None]
+
+    def pinned(self) -> "DeviceFiles":
+        """With the SHA-256, so that a run with other files is another run."""
+        return self if self.sha256 else replace(self, sha256=file_digests(self.file, self.behavior))
+
+    def read(self) -> Devices:
+        """What the files have."""
+        return read_devices(self.file, self.behavior, self.sha256)
+
+
+_FORMS: dict[str, Callable[..., Any]] = {
+    "devices": DeviceFiles,
     "constant": _Constant,
     "uniform": _Uniform,
     "exponential": _Exponential,
@@ -143,10 +178,30 @@ class Clock:
 
     def __post_init__(self) -> None:
         check_population("durations", self._found, self.task.population)
+        self.presence  # noqa: B018  raises if a file cannot be read
 
     @cached_property
     def _found(self) -> Any:
         return read_durations(self.durations)
+
+    @cached_property
+    def presence(self) -> Presence | None:
+        """When clients are there; None if all are, always."""
+        if not isinstance(self._found, DeviceFiles) or self._devices.intervals is None:
+            return None
+        return Presence(self._devices.intervals, self.task.population)
+
+    @cached_property
+    def _devices(self) -> Devices:
+        found: Devices = self._found.read()
+        return found
+
+    @cached_property
+    def _size(self) -> int:
+        """Bytes of a message with the model, for devices whose speed is per byte."""
+        if not any(self._devices.byte):
+            return 0
+        return sum(one.nbytes for one in self.task.model().parameters())
 
     def nanoseconds(self, number: int, client: int, version: int) -> int:
         """How long a task takes, one nanosecond at least.
@@ -157,6 +212,11 @@ class Clock:
             version: the round of the model it starts from.
         """
         found = self._found
+        if isinstance(found, DeviceFiles):
+            examples = int(self.task.examples(client))
+            steps = self.local.step_count(examples, client, version, self.seed)
+            done = sum(self.local.batch_sizes(examples, steps)) if steps else 0
+            return min(max(1, self._devices.nanoseconds(client, done, self._size)), round(_LONGEST * SECOND))
         if isinstance(found, _Distribution):
             names = (client,) if found.once else (number, client)
             seconds = found.draw(Random(derive(self.seed, *names, "duration")))  # noqa: S311
@@ -194,9 +254,9 @@ def read_durations(value: Any) -> Any:
 
 
 def portable_durations(value: Any) -> Any:
-    """Durations as settings keep them: checked, and a function as its reference."""
-    read_durations(value)
-    return portable("durations", value)
+    """Durations as settings keep them: checked, a function as its reference, files with their hash."""
+    found = read_durations(value)
+    return str(found.pinned()) if isinstance(found, DeviceFiles) else portable("durations", value)
 
 
 def _read_text(text: str) -> Any:
@@ -208,9 +268,9 @@ def _read_text(text: str) -> Any:
             raise ValueError(f"durations: {text} must be a function of a client and a task, got {type(found).__name__}")
         return found
     call = read_call(text, FORMS)
-    if call.name not in _DISTRIBUTIONS:
-        raise ValueError(f"durations: no distribution is named {call.name!r}; {suggest(call.name, _DISTRIBUTIONS)}")
-    return build(_DISTRIBUTIONS[call.name], call)
+    if call.name not in _FORMS:
+        raise ValueError(f"durations: no distribution is named {call.name!r}; {suggest(call.name, _FORMS)}")
+    return build(_FORMS[call.name], call)
 
 
 def _seconds(name: str, value: Any) -> float:

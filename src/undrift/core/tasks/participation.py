@@ -3,17 +3,18 @@
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from numbers import Integral, Real
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from undrift.core.local.presence import PresentNow
 from undrift.core.model.random import bernoulli_size, cohort, derive, weighted_draw
 from undrift.core.tasks.task import Task
 from undrift.util.naming.binding import is_whole
@@ -27,6 +28,8 @@ Trace: TypeAlias = str | Present | Sequence[Any] | Mapping[str, Any]
 
 Weights: TypeAlias = Literal["uniform", "examples"] | Sequence[float]
 """With which weights clients are drawn: all alike, by their examples, or one number per client."""
+
+_TRIES = 100  # draws for each client that is to begin, before those who are there are listed
 
 FORM = (
     "write for every client a list of rounds, counted from 1, and [from, to) intervals, [1, 2, [5, 10]], "
@@ -137,7 +140,24 @@ class Participation:
             return sorted(weighted_draw(seed, round, self.masked(self.weights, round), size))
         return sorted(Random(derive(seed, round, "cohort")).sample(available, min(size, len(available))))  # noqa: S311
 
-    def draw(self, seed: int, round: int, size: int, busy: Collection[int], task: int | None = None) -> list[int]:
+    def among(self, there: PresentNow) -> Self:
+        """The same, of those alone who are there."""
+        clients, present = set(there.clients()), self._present
+
+        def both(client: int, round: int) -> bool:
+            return client in clients and (present is None or present(client, round))
+
+        return replace(self, availability=both)
+
+    def draw(
+        self,
+        seed: int,
+        round: int,
+        size: int,
+        busy: Collection[int],
+        task: int | None = None,
+        there: PresentNow | None = None,
+    ) -> list[int]:
         """Clients that begin to train, sorted: so many of those that are available and not busy, or all of them.
 
         Without busy clients it is the cohort that `sample` draws, of another size.
@@ -148,23 +168,32 @@ class Participation:
             size: how many.
             busy: those that train already.
             task: the number of the task, if one client begins within a round.
+            there: who is there; None takes all.
         """
         number, purpose = (round, "cohort") if task is None else (task, "begin")
         if self.weights is not None:
             weights = self.masked(self.weights, round)
             weights[list(busy)] = 0
+            if there is not None:
+                weights[~np.isin(np.arange(len(weights)), there.clients())] = 0
             return sorted(weighted_draw(seed, number, weights, size, purpose))
         random = Random(derive(seed, number, purpose))  # noqa: S311
-        if self._present is not None or not busy:
-            available = self.available(round)
-            idle = [client for client in available if client not in busy] if busy else available
-            return sorted(random.sample(idle, min(size, len(idle))))
-        population, chosen = self.task.population, set[int]()
-        while len(chosen) < min(size, population - len(busy)):
-            client = random.randrange(population)  # its cost does not grow with the population
-            if client not in busy:
-                chosen.add(client)
-        return sorted(chosen)
+        population, chosen, tries = self.task.population, set[int](), 0
+        if self._present is None and (busy or there is not None):
+            while len(chosen) < min(size, population - len(busy)) and (there is None or tries < _TRIES * size):
+                client = random.randrange(population)  # its cost does not grow with the population
+                tries += 1
+                if client not in busy and (there is None or client in there):
+                    chosen.add(client)
+            if there is None or len(chosen) == size:
+                return sorted(chosen)
+        available = self.available(round)
+        if there is not None:  # few are there: the others are chosen from a list of all
+            here = there.clients()
+            available = here if self._present is None else sorted(set(here).intersection(available))
+        out = {*busy, *chosen}
+        idle = [client for client in available if client not in out] if out else available
+        return sorted({*chosen, *random.sample(idle, min(size - len(chosen), len(idle)))})
 
     def masked(self, weights: NDArray[np.float64], round: int) -> NDArray[np.float64]:
         """Weights of all clients, 0 for those that are not available."""

@@ -18,7 +18,7 @@ from undrift.engine.round.scheduler import StepPlan, TaskInFlight, tasks_of
 from undrift.engine.worker.job import VersionGroup
 from undrift.engine.worker.partial_sum import Partial
 
-ACCEPTED, STALE, CANCELLED = "accepted", "stale", "cancelled"
+ACCEPTED, STALE, CANCELLED, DROPPED = "accepted", "stale", "cancelled", "dropped"
 """What may become of a task; a rejected one has the reason's name."""
 
 
@@ -63,10 +63,11 @@ def arrival_row(state: ServerState, plan: StepPlan, ended: Mapping[int, TaskOutc
         ended: what became of the tasks that arrived, by their numbers.
     """
     round = state.round - 1
-    everyone = (*plan.arrived, *plan.stale, *plan.cancelled, *plan.flying)
+    everyone = (*plan.arrived, *plan.stale, *plan.cancelled, *plan.dropped, *plan.flying)
     done = [(task, ended.get(task.number, TaskOutcome(CANCELLED, 0))) for task in plan.arrived]
     done += [(task, TaskOutcome(STALE, 0)) for task in plan.stale]
     done += [(task, TaskOutcome(CANCELLED, 0)) for task in plan.cancelled]
+    done += [(task, TaskOutcome(DROPPED, 0)) for task in plan.dropped]
     return {
         "round": round + 1,
         "time": plan.time,
@@ -102,16 +103,16 @@ def replayed_plan(row: Mapping[str, Any], flight: Flight | None) -> StepPlan:
     """
     begun = (*tasks_of(flight), *(TaskInFlight(*one) for one in row["begun"]))
     open_tasks = {task.number: task for task in begun}
-    kinds: dict[str, list[TaskInFlight]] = {STALE: [], CANCELLED: [], "arrived": []}
+    kinds: dict[str, list[TaskInFlight]] = {STALE: [], CANCELLED: [], DROPPED: [], "arrived": []}
     keys = dict[int, int]()
     for one in row["arrivals"]:
         task = open_tasks.pop(one["task"])._replace(end=one["end"])
         kinds[one["result"] if one["result"] in kinds else "arrived"].append(task)
         if one["result"] == ACCEPTED:
             keys[task.number] = one["state"]
-    arrived, stale, cancelled = (tuple(kinds[name]) for name in ("arrived", STALE, CANCELLED))
+    arrived, stale, cancelled, dropped = (tuple(kinds[name]) for name in ("arrived", STALE, CANCELLED, DROPPED))
     flying = tuple(sorted(open_tasks.values()))
-    return StepPlan(arrived, stale, cancelled, flying, row["time"], row["started"], keys)
+    return StepPlan(arrived, stale, cancelled, flying, row["time"], row["started"], dropped, keys=keys)
 
 
 Collect = Callable[[Sequence[VersionGroup], Mapping[int, int]], Sequence[Partial]]

@@ -5,6 +5,9 @@ earliest arrives first, equal times in the order in which tasks began. Nothing h
 plan of a step follows from the schedule, the seed and the durations alone. So a step's tasks are trained when the
 server needs them, together and in any order, and a resumed run makes the same plans.
 
+Where a file has when clients are there, a client begins only while it is. Its task ends without an upload if it leaves
+before; at equal times uploads arrive first, then clients leave, then others join and begin.
+
 On real nodes the same scheduler takes arrivals from another source, which sends the tasks and waits for replies.
 """
 
@@ -16,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from undrift.core.local.presence import PresentNow
 from undrift.core.method.schedule import Synchronous
 from undrift.core.records.rejection import Reason, Rejection
 from undrift.core.records.types import Broadcast, Flight
@@ -54,6 +58,7 @@ class StepPlan(NamedTuple):
         flying: the tasks that are in flight after the step, in the order in which they began.
         time: of the step, in nanoseconds.
         started: how many tasks have begun so far.
+        dropped: the tasks whose clients left before they had ended.
         keys: of a step that has happened already, on real nodes or in a trace, the number under which the state of
             each accepted task is stored; the other tasks that arrived have no upload.
     """
@@ -64,6 +69,7 @@ class StepPlan(NamedTuple):
     flying: tuple[TaskInFlight, ...]
     time: int
     started: int
+    dropped: tuple[TaskInFlight, ...] = ()
     keys: Mapping[int, int] | None = None
 
     def numbered(self, round: int, visits: int) -> list[tuple[TaskInFlight, int, int]]:
@@ -135,6 +141,13 @@ class Arrivals(Protocol):
     def keys(self) -> Mapping[int, int] | None:
         """The `keys` of the plan."""
 
+    @property
+    def there(self) -> PresentNow | None:
+        """Who is there now; None if all are, always, or if that is not known."""
+
+    def join(self) -> bool:
+        """Wait for a client that joins before the next task ends; whether one did."""
+
     def begin(self, number: int, client: int, version: int, turn: int) -> TaskInFlight:
         """Let a client begin a task now: see `TaskInFlight` for the arguments."""
 
@@ -151,7 +164,9 @@ class Arrivals(Protocol):
 
 
 class VirtualArrivals:
-    """Tasks that end by the clock, in virtual time; all of their uploads count.
+    """Tasks that end by the clock, in virtual time; the uploads of all that are not dropped count.
+
+    If nothing is under way, it waits until a client is there.
 
     Args:
         clock: how long tasks take; None takes no time.
@@ -162,22 +177,50 @@ class VirtualArrivals:
 
     def __init__(self, clock: Clock | None, flight: Flight | None) -> None:
         self.clock, self.time = clock, 0 if flight is None else flight.time
-        self._heap = [(task.end, task.number, task) for task in tasks_of(flight)]
+        self._presence = None if clock is None else clock.presence
+        self._heap = [(task.end, self._drops(task), task.number, task) for task in tasks_of(flight)]
         heapify(self._heap)
+        self._joins = 0
+        if self._presence is not None and not self._heap:
+            self.time = self._presence.opening(self.time)
+
+    @property
+    def there(self) -> PresentNow | None:
+        """By the clock."""
+        return None if self._presence is None else PresentNow(self._presence, self.time)
+
+    def join(self) -> bool:
+        """By the clock; not if nothing is under way and none of those who join can begin."""
+        joins = None if self._presence is None else self._presence.next_join(self.time)
+        if self._presence is None or joins is None or self._joins > self._presence.count:
+            return False
+        if self._heap and self._heap[0][0] <= joins:
+            return False
+        self.time, self._joins = joins, self._joins + 1
+        return True
 
     def begin(self, number: int, client: int, version: int, turn: int) -> TaskInFlight:
         """Put a task into the heap."""
-        length = 0 if self.clock is None else self.clock.nanoseconds(number, client, version)
-        task = TaskInFlight(number, client, version, turn, self.time, self.time + length)
-        heappush(self._heap, (task.end, task.number, task))
+        end = self.time + (0 if self.clock is None else self.clock.nanoseconds(number, client, version))
+        leave = None if self._presence is None else self._presence.leave(client, self.time)
+        drops = leave is not None and leave < end
+        task = TaskInFlight(number, client, version, turn, self.time, leave if leave is not None and drops else end)
+        heappush(self._heap, (task.end, drops, task.number, task))
+        self._joins = 0
         return task
+
+    def _drops(self, task: TaskInFlight) -> bool:
+        """Whether a task in flight ends because its client leaves: then before its time."""
+        if self._presence is None or self.clock is None:
+            return False
+        return task.end - task.begun < self.clock.nanoseconds(task.number, task.client, task.version)
 
     def next(self) -> tuple[TaskInFlight, bool] | None:
         """The earliest task."""
         if not self._heap:
             return None
-        self.time, _, task = heappop(self._heap)
-        return task, True
+        self.time, drops, _, task = heappop(self._heap)
+        return task, not drops
 
     def accept(self, task: TaskInFlight, age: int) -> bool:
         """True: what becomes of an upload is known once it is trained."""
@@ -240,22 +283,31 @@ class Scheduler:
                 started += 1
 
         size = (drawn.fixed or 0) if cohort is None else len(cohort)
+        wanted = schedule.in_flight(size)
         if cohort is None:
-            cohort = drawn.draw(self.seed, round, max(0, schedule.in_flight(size) - len(flying)), busy)
+            cohort = drawn.draw(self.seed, round, max(0, wanted - len(flying)), busy, there=source.there)
         begin(cohort)
         arrived, stale, lost = list[TaskInFlight](), list[TaskInFlight](), list[TaskInFlight]()
         counted, enough = 0, schedule.enough(size)
-        while counted < enough and (found := source.next()) is not None:
+        while counted < enough:
+            there = source.there
+            if there and schedule.overlaps and (schedule.refills or not flying) and len(flying) < wanted:
+                begin(drawn.draw(self.seed, round, wanted - len(flying), busy, started, there))
+                if len(flying) < wanted and source.join():
+                    continue
+            if (found := source.next()) is None:
+                break
             task, replied = found
             age = round - flying.pop(task.number).version
             late = schedule.oldest is not None and age > schedule.oldest
             (stale if replied and late else arrived if replied else lost).append(task)
             counts = replied and not late and source.accept(task, age)
             counted += counts
-            if counts or (replied and late):  # a client that fails begins again after the step at the earliest
+            if counts or (replied and late) or there:  # one that fails begins again after the step at the earliest
                 busy.discard(task.client)
-            if schedule.refills and counted < enough:
+            if schedule.refills and counted < enough and not there:
                 begin(drawn.draw(self.seed, round, 1, busy, started))
-        left = tuple(flying.values())
-        cancelled, still = (tuple(lost), left) if schedule.overlaps else (left, ())
-        return StepPlan(tuple(arrived), tuple(stale), cancelled, still, source.time, started, source.keys)
+        left, gone = tuple(flying.values()), tuple(lost)
+        cancelled, still = ((), left) if schedule.overlaps else (left, ())
+        cancelled, dropped = (cancelled, gone) if source.there else (cancelled + gone, ())
+        return StepPlan(tuple(arrived), tuple(stale), cancelled, still, source.time, started, dropped, keys=source.keys)

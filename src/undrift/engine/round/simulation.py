@@ -39,7 +39,7 @@ from undrift.engine.round.evaluate import Evaluate, Evaluator
 from undrift.engine.round.failures import Failures, check_failures, check_policy
 from undrift.engine.round.quarantine import Quarantine, QuarantineList
 from undrift.engine.round.record import Record
-from undrift.engine.round.scheduler import Scheduler, StepPlan
+from undrift.engine.round.scheduler import Scheduler, StepPlan, VirtualArrivals
 from undrift.engine.round.threads import choose_threads, use_threads
 from undrift.engine.stores.lineage import Lineage
 from undrift.engine.worker.device import resolve
@@ -54,7 +54,7 @@ from undrift.util.display.progress import Progress
 from undrift.util.steps import tell
 from undrift.util.storage.history import History
 
-_CANCELLED = "cancelled: enough others arrived before it"
+_CANCELLED, _DROPPED = "cancelled: enough others arrived before it", "left before its task had ended"
 
 
 @dataclass(repr=False)
@@ -177,6 +177,10 @@ class Simulation:
             raise ValueError(f'{schedule!r} cancels the slowest clients: give durations=, for example "exponential(1)"')
         durations = 1.0 if durations is None and schedule.overlaps else durations
         clock = None if durations is None else Clock(durations, self.seed, self.task, self.local)
+        if clock is not None and clock.presence is not None and self.local.example_clip is not None:
+            raise ValueError(
+                "example_clip: who takes part is accounted in advance; give durations without availability"
+            )
         return Scheduler(schedule, self.participation, clock, self.seed)
 
     @property
@@ -272,7 +276,10 @@ class Simulation:
         tell("round %d, %d clients", state.round + 1, len(plan.arrived))
         outcome = self._train_plan(plan, state, broadcast)
         partial, reported = outcome.partial, Reported()
-        partial.absent |= {**first.absent, **dict.fromkeys((task.client for task in plan.cancelled), _CANCELLED)}
+        given_up = {task.client: _CANCELLED for task in plan.cancelled} | {
+            task.client: _DROPPED for task in plan.dropped
+        }
+        partial.absent |= {**first.absent, **given_up}
         partial.rejections += plan.late(state.round)
         after = self._step(state, outcome.versions, reported)
         if self.scheduler.clock is not None:
@@ -419,7 +426,7 @@ class Simulation:
             return self._backend.scores(state, chosen, score)
 
     def sample(self, round: int) -> list[int]:
-        """The clients of a round as they are drawn at random, without the method's selection."""
+        """The clients of a round as they are drawn at random, without the method's selection, if all are there."""
         return self.participation.sample(self.seed, round)
 
     def select(self, state: ServerState, broadcast: Broadcast, evaluated: set[int] | None = None) -> list[int]:
@@ -430,8 +437,10 @@ class Simulation:
             broadcast: what the server sends in it.
             evaluated: a set to which the clients are added whose losses the method requested.
         """
+        there = VirtualArrivals(self.scheduler.clock, state.flight).there
+        drawn = self.participation if there is None else self.participation.among(there)
         if not self.job.algorithm.fills("selection"):
-            return self.sample(state.round)
+            return drawn.sample(self.seed, state.round)
 
         def losses(clients: Sequence[int], batches: int | None) -> Mapping[int, float]:
             tell("round %d, losses of %d candidates", state.round + 1, len(clients))
@@ -440,7 +449,7 @@ class Simulation:
             found = self._backend.losses(broadcast, there, state.accepted, batches) if there else {}
             return {client: found.get(client, 0.0) for client in clients}  # who has left is not evaluated
 
-        candidates = Candidates(state.round, self.seed, self.participation, losses)
+        candidates = Candidates(state.round, self.seed, drawn, losses)
         return select_cohort(self.job.algorithm.selection, candidates)
 
     def privacy(self, rounds: int, delta: float | None = None) -> Statement | None:
@@ -452,7 +461,9 @@ class Simulation:
         """
         if self.local.example_clip is not None:
             return example_statement(self._releases, rounds, delta)
-        return statement(self.job.algorithm, self.participation, rounds, delta)
+        there = VirtualArrivals(self.scheduler.clock, None).there
+        drawn = self.participation if there is None else self.participation.among(there)
+        return statement(self.job.algorithm, drawn, rounds, delta)
 
     def module(self, state: ServerState) -> nn.Module:
         """A new model with a state's weights on the simulation's device, ready to evaluate."""

@@ -14,7 +14,7 @@ from undrift.report.panels.training import series
 SHOWN = 30  # clients in the time line
 _TASKS = 20  # tasks of each of them, about
 _POINTS = 400  # clients in the figure of participation
-_RESULTS = (("accepted", 2), ("rejected or too old", 1), ("cancelled", 6))  # with the style of each
+_RESULTS = (("accepted", 2), ("rejected or too old", 1), ("cancelled", 6), ("dropped", 3))  # with the style of each
 _TIME = Axis("virtual time (s)")
 
 
@@ -87,7 +87,8 @@ def _lengths(run: LoadedRun) -> dict[int, float]:
     """The mean seconds of a task by client, the fastest client first."""
     seconds = defaultdict[int, list[float]](list)
     for task in _tasks(run):
-        seconds[task["client"]].append((task["end"] - task["begun"]) / SECOND)
+        if task["result"] != "dropped":
+            seconds[task["client"]].append((task["end"] - task["begun"]) / SECOND)
     means = {client: sum(own) / len(own) for client, own in seconds.items()}
     return dict(sorted(means.items(), key=lambda pair: (pair[1], pair[0])))
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from undrift.algorithms import ALGORITHMS, METHODS
 from undrift.compose.terms import BLOCKS, keys, parts, read_composition
 from undrift.core.local.settings import AMOUNTS
+from undrift.core.tasks.durations import DeviceFiles, read_durations
 from undrift.data.files.known import PLUGINS as DATA
 from undrift.data.files.known import SOURCES
 from undrift.data.partitions.draw import parse
@@ -89,14 +90,21 @@ def find_references(config: Config, dataset: Any = None) -> list[Recorded]:
         found += _plugin_records("data", DATA, data) or (code_records("data", data) if Reference.parse(data) else [])
         if digest := str(getattr(dataset, "sha256", "")):
             found.append(Recorded("data", data, digest, "data"))
-    if isinstance(own := parse(config.partition).inner, FromFile):
-        found.append(file_record("partition", own.path))
-    if (config.availability or "").startswith("file:"):
-        found.append(file_record("availability", str(config.availability).removeprefix("file:").partition("#")[0]))
+    found += [file_record(setting, path) for setting, path in _files_of(config)]
     for setting, name in _names_of(config):
         if Reference.parse(name) is not None:
             found += code_records(setting, name)
     return list(dict.fromkeys(found))
+
+
+def _files_of(config: Config) -> Iterator[tuple[str, str]]:
+    """Settings that name a file, each with its path."""
+    if isinstance(own := parse(config.partition).inner, FromFile):
+        yield "partition", own.path
+    if (config.availability or "").startswith("file:"):
+        yield "availability", str(config.availability).removeprefix("file:").partition("#")[0]
+    if config.durations is not None and isinstance(devices := read_durations(config.durations), DeviceFiles):
+        yield from (("durations", path) for path in devices.paths)
 
 
 def _names_of(config: Config) -> Iterator[tuple[str, str]]:

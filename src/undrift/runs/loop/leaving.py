@@ -96,8 +96,13 @@ def unlearn(
 def _last_without(simulation: Simulation, rounds: list[int], client: int) -> int:
     """The last of some checkpoints in whose rounds a client was never drawn; 0 if there is none."""
     found = 0
-    if simulation.job.algorithm.fills("selection"):  # candidates depend on the model: not known without training
-        return found
+    clock, algorithm = simulation.scheduler.clock, simulation.job.algorithm
+    if (
+        algorithm.fills("selection")
+        or algorithm.fills("schedule")
+        or (clock is not None and clock.presence is not None)
+    ):
+        return found  # who takes part is not known without training
     for round in range(max(rounds, default=0)):
         if client in simulation.sample(round):
             break

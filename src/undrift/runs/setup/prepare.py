@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.model.random import derive
 from undrift.core.records.types import Local
+from undrift.core.tasks.durations import DeviceFiles, read_durations
 from undrift.core.tasks.evaluation import named_metrics
 from undrift.core.tasks.participation import read_trace
 from undrift.core.tasks.task import HasProxy, Task
@@ -331,6 +332,8 @@ def check_names(config: Config) -> Scheme:
     check_init(config.init)
     if config.availability is not None:
         read_trace(config.availability)
+    if isinstance(devices := read_durations(config.durations or 1.0), DeviceFiles):
+        devices.read()
     return parse(config.partition)
 
 

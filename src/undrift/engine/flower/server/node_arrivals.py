@@ -221,6 +221,12 @@ class NodeArrivals:
         """Now, in nanoseconds since the start of the run."""
         return self.tasks.time
 
+    there = None  # a node is there while it is connected
+
+    def join(self) -> bool:
+        """False: tasks wait for their nodes."""
+        return False
+
     def begin(self, number: int, client: int, version: int, turn: int) -> TaskInFlight:
         """Send a task to the node of its client."""
         one = _SentTask(TaskInFlight(number, client, version, turn, self.time, 0))
