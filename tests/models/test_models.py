@@ -301,7 +301,7 @@ def test_a_head_with_another_name_is_refused() -> None:
 
 
 def test_gradients_of_single_images_are_those_of_the_batch() -> None:
-    """Under vmap, as for privacy of examples and for clients that are trained together, memory formats are not known."""
+    """Under vmap, as for private examples and for clients that are trained together, tensors have no memory format."""
     model = build("small-cnn", classes=10, channels=1, image=8)
     images, labels = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(4)
     values = {name: p.detach() for name, p in model.named_parameters()}
