@@ -298,3 +298,19 @@ class Tied(nn.Module):
 def test_a_head_with_another_name_is_refused() -> None:
     with pytest.raises(ValueError, match=r"no parameter is named 'decoder.\*'; name the private ones yourself"):
         head(Tied())
+
+
+def test_gradients_of_single_images_are_those_of_the_batch() -> None:
+    """Under vmap, as for private examples and for clients that are trained together, tensors have no memory format."""
+    model = build("small-cnn", classes=10, channels=1, image=8)
+    images, labels = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(4)
+    values = {name: p.detach() for name, p in model.named_parameters()}
+
+    def loss(values: dict[str, torch.Tensor], image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        logits = torch.func.functional_call(model, values, (image.unsqueeze(0),))
+        return torch.nn.functional.cross_entropy(logits, label.unsqueeze(0))
+
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(values, images, labels)
+    whole = torch.autograd.grad(torch.nn.functional.cross_entropy(model(images), labels), list(model.parameters()))
+    for name, slope in zip(values, whole, strict=True):
+        torch.testing.assert_close(each[name].mean(0), slope)

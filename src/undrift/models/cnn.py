@@ -1,5 +1,7 @@
 """Networks with two convolutions: FedFSA's five layers, and a small network for 28 x 28 images."""
 
+from contextlib import suppress
+
 import torch
 from torch import Tensor, nn
 
@@ -85,8 +87,9 @@ class SmallCNN(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """The logits of a batch of images."""
         # Convolutions are faster on a CPU in this memory format; `contiguous` would not change grey images.
-        features = self.features(images.to(memory_format=torch.channels_last))
-        logits: Tensor = self.head(self.hidden(features.flatten(1)).relu())
+        with suppress(RuntimeError):  # under vmap tensors have no memory format
+            images = images.to(memory_format=torch.channels_last)
+        logits: Tensor = self.head(self.hidden(self.features(images).flatten(1)).relu())
         return logits
 
 

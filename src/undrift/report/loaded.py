@@ -9,6 +9,7 @@ from os.path import relpath
 from pathlib import Path
 from typing import Any
 
+from undrift.runs.folder.audit import AUDITS
 from undrift.runs.folder.audit_checks import ARRIVALS
 from undrift.runs.folder.files import read_summary
 from undrift.runs.folder.judge import run_column
@@ -19,6 +20,7 @@ from undrift.runs.settings.targets import Target
 from undrift.studies.run_result import result
 from undrift.studies.statistics import Result
 from undrift.util.shell import as_argument
+from undrift.util.storage.jsonable import read_objects
 from undrift.util.storage.metrics import Metrics
 
 
@@ -89,6 +91,13 @@ class LoadedRun:
         """The trace of arrivals, one row for every step of the server; empty in a run without a clock."""
         rows = Metrics(self.folder / ARRIVALS, needed=False).rows()
         return [row for row in rows if row["round"] <= self.config.rounds]
+
+    @cached_property
+    def audits(self) -> dict[str, Any]:
+        """The last audit of each kind, by the kind: see `undrift.privacy`."""
+        return {
+            event["event"]: event for event in read_objects(self.folder / "audit.jsonl") if event.get("event") in AUDITS
+        }
 
     @cached_property
     def stopped_early(self) -> bool:

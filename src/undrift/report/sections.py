@@ -9,6 +9,7 @@ from undrift.report.loaded import Material, from_here
 from undrift.report.panels import geometry, heterogeneity, instruments, training
 from undrift.report.panels.blocks import block_reports
 from undrift.report.panels.overview import differences, setup
+from undrift.report.panels.privacy import audits
 from undrift.report.panels.schedule import timing
 from undrift.report.panels.tables import curvature, reach, summary
 
@@ -96,6 +97,7 @@ def sections(material: Material) -> list[Section]:
         Section(
             "schedule", "Schedule", "When clients trained, and whose work the model has.", (), tuple(timing(material))
         ),
+        Section("privacy", "Privacy", "What audits could find out about clients and examples.", audits(material)),
         Section("blocks", "Blocks", "What the parts of each method did in every round.", (), reported),
         *(_lens_section(material, *section) for section in _LENS),
     ]

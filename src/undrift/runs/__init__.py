@@ -2,6 +2,7 @@
 
 from undrift.runs.folder.backup import backup, restore
 from undrift.runs.folder.verify import Verified, verify
+from undrift.runs.loop.attacks import audit_inversion, audit_membership, infer_members, invert_uploads
 from undrift.runs.loop.leaving import unlearn, withdraw
 from undrift.runs.loop.privacy_audit import audit_run, audit_simulation
 from undrift.runs.loop.replay import Replayed, replay
@@ -21,10 +22,14 @@ __all__ = [
     "Replayed",
     "SavedRun",
     "Verified",
+    "audit_inversion",
+    "audit_membership",
     "audit_run",
     "audit_simulation",
     "backup",
     "export",
+    "infer_members",
+    "invert_uploads",
     "load_model",
     "load_run",
     "look",

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -78,23 +78,45 @@ def replay_run(
 
 @app.command("audit")
 def audit_privacy(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a private run that is not in progress.")],
-    canaries: Annotated[int, typer.Option(help="How many canaries are added to the clients.")] = 100,
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run that is not in progress.")],
+    canaries: Annotated[
+        int | None, typer.Option(help="How many canaries are added to the clients; 100 if no attack is chosen.")
+    ] = None,
+    inversion: Annotated[
+        bool, typer.Option("--inversion", help="Compute examples back from a client's upload.")
+    ] = False,
+    membership: Annotated[
+        bool, typer.Option("--membership", help="Tell training examples from others by their losses.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure what a private run reveals, with canaries.
+    """Measure what a run reveals, with canaries or with attacks.
 
-    Trains the run's settings again, in this process, with clients that upload a
-    random direction, and searches the model for these directions. The lower bound
-    of epsilon is noted in the run's audit log. Exit code 1, now and in undrift
-    verify, if it is above the epsilon that the run states.
+    Canaries are for private runs: trains the run's settings again, in this process,
+    with clients that upload a random direction, and searches the model for these
+    directions. Exit code 1, now and in undrift verify, if the lower bound of epsilon
+    is above the epsilon that the run states.
 
-    Example: undrift audit runs/private --canaries 200
+    --inversion attacks the uploads of the first round, and --membership the last
+    model; exit code 1 if it finds more members than the stated epsilon allows.
+    All results are noted in the run's audit log and shown by undrift report.
+
+    Example: undrift audit runs/private --canaries 200 --membership
     """
+    from undrift.runs.loop.attacks import audit_inversion, audit_membership
     from undrift.runs.loop.privacy_audit import audit_run
 
+    found: dict[str, Any] = {}
     with report_errors("audit"), print_warnings("audit"):
-        found = audit_run(folder, canaries)
-    typer.echo(json.dumps(found.row(), indent=2) if as_json else str(found))
-    if not found.holds:
+        if canaries is not None or not (inversion or membership):
+            found["canaries"] = audit_run(folder, 100 if canaries is None else canaries)
+        if inversion:
+            found["inversion"] = audit_inversion(folder)
+        if membership:
+            found["membership"] = audit_membership(folder)
+    holds = all(found[name].holds for name in ("canaries", "membership") if name in found)
+    rows = {name: [x.row() for x in one] if isinstance(one, list) else one.row() for name, one in found.items()}
+    lines = [str(x) for one in found.values() for x in (one if isinstance(one, list) else [one])]
+    typer.echo(json.dumps({"holds": holds, **rows}, indent=2) if as_json else "\n".join(lines))
+    if not holds:
         raise typer.Exit(1)

@@ -26,8 +26,8 @@ VERSION = 2
 """Of the order of writes; version 1 wrote a checkpoint before its commit."""
 
 RESTORE = "restore the run's folder from a backup, or start a new run"
-CANARIES = "canaries"
-"""The event of an audit of a private run: see `undrift.privacy.canaries`."""
+CANARIES, INVERSION, MEMBERSHIP = AUDITS = ("canaries", "inversion", "membership")
+"""The events of audits of a run's privacy: see `undrift.privacy`."""
 _FIRST = "0" * 64
 _LONGEST = 2000
 SYNCED = ("start", "begin", "resume", "commit", "best", "measured", "end", "withdraw", "hosts", "certificate")

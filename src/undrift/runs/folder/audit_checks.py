@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from undrift.runs.folder.audit import CANARIES, RESTORE, Log, round_of
+from undrift.runs.folder.audit import AUDITS, CANARIES, RESTORE, Log, round_of
 from undrift.runs.folder.checkpoint import CheckpointError, check_logged, kept_rounds, read_manifest
 from undrift.runs.folder.signature import AuditError
 from undrift.util.shell import DEPLOYMENT_RECORD, SERVER_LOG, STATUS, resume_command
@@ -259,7 +259,7 @@ def _last_commit(log: Log) -> tuple[list[dict[str, Any]], int, int | None]:
     commits, kind = dict[int, list[dict[str, Any]]](), ""
     last, limit, every = 0, 0, True
     for event in log.events.values():
-        if event.get("event") in ("status", CANARIES):  # not of the training
+        if event.get("event") in ("status", *AUDITS):  # not of the training
             continue
         kind, round = str(event.get("event")), round_of(event)
         if kind == "commit":
