@@ -84,7 +84,7 @@ class Oracle:
 
 def core(model: Tensors) -> Tensor:
     """The matrix between B and A."""
-    out: Tensor = torch.block_diag(*(model["scales"][:, None, None] * model["C"]))  # type: ignore[no-untyped-call]
+    out: Tensor = torch.block_diag(*(model["scales"][:, None, None] * model["C"]))
     return out
 
 
