@@ -151,7 +151,7 @@ dist:  ## wheel and sdist in dist/, built twice with one hash, and checked
 	$(PYTHON) -m pip install -q --require-hashes -r .github/build.txt
 	$(PYTHON) .github/release.py dist
 
-installed:  ## the wheel of dist/ alone in an empty environment, used as by a new user
+installed:  ## the wheel of dist/, then the sdist, alone in an empty environment, used as by a new user
 	$(PYTHON) .github/release.py installed
 
 release-check:  ## whether TAG, the version, CHANGELOG.md, CITATION.cff and the recipe agree

@@ -95,8 +95,13 @@ def dist() -> None:
 
 
 def installed() -> None:
-    """Install the wheel alone in an empty environment, and use it as a new user does; print each step's seconds."""
-    (wheel,) = DIST.glob("undrift-*.whl")
+    """Install the wheel, then the sdist, each alone in an empty environment, and use them as a new user does."""
+    for archive in (*DIST.glob("undrift-*.whl"), *DIST.glob("undrift-*.tar.gz")):
+        use(archive)
+
+
+def use(archive: Path) -> None:
+    """Install an archive alone in an empty environment and use it; print each step's seconds."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "venv")
         venv.create(place, with_pip=True)
@@ -104,7 +109,7 @@ def installed() -> None:
         python, undrift = scripts / "python", scripts / "undrift"
         Path(folder, "first.toml").write_text(FIRST, encoding="utf-8")
         for words in (
-            [python, "-m", "pip", "install", "-q", f"{wheel}[report]", "-c", ROOT / "packaging" / "constraints.txt"],
+            [python, "-m", "pip", "install", "-q", f"{archive}[report]", "-c", ROOT / "packaging" / "constraints.txt"],
             [python, "-W", "error", "-c", "import undrift; print(undrift.__version__)"],
             [undrift, "doctor"],
             [undrift, "demo", "--out", "demo"],
@@ -131,7 +136,7 @@ def lower_bounds() -> list[str]:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["check", tag]:
-            sys.exit("\n".join(problems(tag)))
+            sys.exit("\n".join(problems(tag)) or None)
         case ["dist"]:
             dist()
         case ["installed"]:

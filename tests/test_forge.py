@@ -2,6 +2,8 @@
 
 import importlib.util
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -88,6 +90,9 @@ def test_one_address_and_one_version(release: ModuleType) -> None:
     assert read(ROOT / "CITATION.cff")["repository-code"] == HOME
     assert release.problems(f"v{undrift.__version__}") == []
     assert len(release.problems("v9.9.9")) == 1
+    for tag, code in ((f"v{undrift.__version__}", 0), ("v9.9.9", 1)):
+        done = subprocess.run([sys.executable, release.__file__ or "", "check", tag], capture_output=True, check=False)
+        assert done.returncode == code and bool(done.stderr) == bool(code)
 
 
 def test_the_oldest_versions_are_the_lower_bounds(release: ModuleType) -> None:
