@@ -50,8 +50,9 @@ soak:  ## memory, files, threads and disk over 2,000 rounds, and over 200 of a d
 	$(PYTHON) benchmarks/speed/soak.py simulation deployment --json > benchmarks/speed/results/soak.json
 
 INPUTS ?= 10000
-fuzz:  ## every decoder with INPUTS changed inputs each, a minute at most; tests/fuzz/run.py describes how to guide them by coverage
-	$(PYTHON) tests/fuzz/run.py --inputs $(INPUTS)
+SECONDS ?= 60
+fuzz:  ## every decoder with INPUTS changed inputs each, SECONDS at most; tests/fuzz/run.py describes how to guide them by coverage
+	$(PYTHON) tests/fuzz/run.py --inputs $(INPUTS) --seconds $(SECONDS)
 
 AUDIT ?= $(HOME)/.cache/undrift-audit
 audit:  ## known vulnerabilities of what is installed here, which needs pypi.org; and bandit on src, findings of medium severity or more
