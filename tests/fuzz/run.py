@@ -1,8 +1,8 @@
 """Fuzzes the decoders: `python tests/fuzz/run.py --inputs 10000 --seconds 60 wire config`.
 
 With atheris (pip install atheris) inputs are guided by coverage; without it they are random changes of good ones. The
-inputs that fail are written to the folder fuzz-failures, and the command ends with 1. UNDRIFT_FIGURES names the file that
-takes the figures.
+inputs that fail are written to the folder fuzz-failures, and the command ends with 1. UNDRIFT_FIGURES names the file
+that takes the figures.
 """
 
 import argparse
