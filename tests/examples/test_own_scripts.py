@@ -85,8 +85,8 @@ def wanted(items: Iterable[pytest.Item]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def runs(home: Path, request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
-    """What became of each script that a chosen test is about, by name."""
-    names = [name for name in NEEDS if name in wanted(request.session.items) and installed(name)]
+    """What became of each script that a chosen test is about, by name; of one script if none is."""
+    names = [name for name in NEEDS if name in wanted(request.session.items) and installed(name)] or ["regression"]
     command = [sys.executable, "-m", "support.own_runs", str(home), *names]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
