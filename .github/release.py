@@ -19,6 +19,8 @@ seeds = [0, 1]
 base = { data = "digits", partition = "dirichlet(0.1)", clients = 10, cohort = 5, rounds = 5 }
 methods = [{ method = "fedavg" }, { method = "scaffold" }]
 """
+TORCH = "torch==2.13.0"
+"""The only version that is given where the archives are tried: the others are the newest, as for a new user."""
 JUNK = ("__pycache__", ".pyc", ".DS_Store", "~", ".ipynb_checkpoints", ".orig")
 
 
@@ -108,8 +110,9 @@ def use(archive: Path) -> None:
         scripts = place / ("Scripts" if os.name == "nt" else "bin")
         python, undrift = scripts / "python", scripts / "undrift"
         Path(folder, "first.toml").write_text(FIRST, encoding="utf-8")
+        Path(folder, "torch.txt").write_text(TORCH, encoding="utf-8")
         for words in (
-            [python, "-m", "pip", "install", "-q", f"{archive}[report]", "-c", ROOT / "packaging" / "constraints.txt"],
+            [python, "-m", "pip", "install", "-q", f"{archive}[report]", "-c", "torch.txt"],
             [python, "-W", "error", "-c", "import undrift; print(undrift.__version__)"],
             [undrift, "doctor"],
             [undrift, "demo", "--out", "demo"],

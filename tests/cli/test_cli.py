@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import click
 import pytest
+from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from undrift import Algorithm, cost, make
@@ -41,6 +43,10 @@ COSTS = {
     "specgrad": (1, 1, 0, 1, 1),
 }
 KEYS = ("down", "up", "client_state", "server_state", "gradients_per_step")
+
+
+def test_typer_is_one_that_uses_click() -> None:
+    assert issubclass(TyperGroup, click.Group), "this Typer has a click of its own: see its bound in pyproject.toml"
 
 
 def test_costs_follow_from_the_declarations() -> None:
