@@ -16,8 +16,10 @@ from undrift.core.records.rejection import Reason
 from undrift.core.records.types import Local, ServerState
 from undrift.core.server.wire import WireError, fingerprint, flatten, from_bytes, restore, to_bytes
 from undrift.core.tasks.durations import SECOND, Clock
+from undrift.engine.round import scheduler
 from undrift.engine.round.backend import InProcess
 from undrift.engine.round.record import Record
+from undrift.engine.round.scheduler import tasks_of
 from undrift.engine.round.simulation import Simulation
 from undrift.testing.projected import blobs
 from undrift.testing.rounds import LOCAL
@@ -247,3 +249,34 @@ def test_who_begins_is_available_idle_and_drawn_by_weight() -> None:
         records = plans(Simulation("fedavg + buffered(2)", task, LOCAL, **common, **others), 25)  # type: ignore[arg-type]
         seen = {task.client for record in records for task in record.plan.arrived}  # type: ignore[union-attr]
         assert seen == {0, 3, 4, 5, 6, 7}
+
+
+@pytest.mark.parametrize(
+    "others",
+    [{}, {"restart": "flush"}, {"max_age": 1}, {"concurrency": 7}, {"size": 1}],
+    ids=["arrival", "flush", "stale", "wide", "one"],
+)
+def test_a_plan_that_continues_the_last_one_is_that_of_the_state(others: dict[str, object]) -> None:
+    """Tasks in flight are kept between steps; a plan from a state that is read anew, or earlier, is the same."""
+    simulation = buffered("scaffold", **{"size": 2, **others})  # type: ignore[arg-type]
+    state = simulation.start()
+    for round in range(12):
+        before = state
+        state, record = simulation.round(before)
+        for again in (simulation.scheduler, replace(simulation.scheduler)):  # the second has planned nothing
+            plan = again.plan(round, before.flight)
+            assert plan == record.plan
+        assert state.flight is not None and record.plan is not None
+        assert list(state.flight.sent) == sorted({task.version for task in record.plan.flying})
+        assert state.flight.tasks.tolist() == [list(task) for task in record.plan.flying]
+
+
+def test_tasks_in_flight_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[int]()
+    simulation = Simulation("fedavg + asynchronous", blobs(range(3, 3 + 6)), LOCAL, cohort=4, durations=SPREAD)
+    state = simulation.run(2)
+    monkeypatch.setattr(scheduler, "tasks_of", lambda flight: [*map(read.append, [1]), *tasks_of(flight)][1:])
+    simulation.run(8, state)
+    assert not read
+    simulation.run(1, state)  # an earlier state
+    assert len(read) == 2

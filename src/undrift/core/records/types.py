@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias, get_type_hints
 
+import torch
 from torch import Tensor
 from typing_extensions import TypeVar
 
@@ -62,6 +64,10 @@ def _kinds(declared: type[Any]) -> dict[str, str]:
     return {name: named[hint] for name, hint in hints.items()}
 
 
+TASK_NUMBERS = 6
+"""How many whole numbers a row of a task in flight has."""
+
+
 @dataclass(frozen=True, eq=False)
 class Flight:
     """What is under way between two steps of the server, in virtual time.
@@ -69,14 +75,19 @@ class Flight:
     Args:
         time: nanoseconds since the start of the run.
         started: how many tasks clients have begun so far.
-        tasks: a row of whole numbers for each task in flight: see `undrift.engine.round.scheduler.TaskInFlight`.
+        rows: whole numbers for each task in flight: see `undrift.engine.round.scheduler.TaskInFlight`.
         sent: what was sent in each round from which a task in flight started.
     """
 
     time: int
     started: int
-    tasks: Tensor
+    rows: tuple[tuple[int, ...], ...]
     sent: Mapping[int, "Broadcast"]
+
+    @cached_property
+    def tasks(self) -> Tensor:
+        """The rows as a tensor, for a checkpoint."""
+        return torch.tensor(self.rows, dtype=torch.int64).reshape(len(self.rows), TASK_NUMBERS)
 
 
 @dataclass(frozen=True, eq=False)

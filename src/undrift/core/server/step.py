@@ -15,6 +15,7 @@ from undrift.core.model.samples import Samples
 from undrift.core.records.report import Reported, collect, sound
 from undrift.core.records.types import Broadcast, Local, ServerState
 from undrift.core.server.total import Total, add_versions
+from undrift.util.overlay import Overlay
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ def close(
     proxy: Samples | None = None,
     reported: Reported | None = None,
     bound: float | None = None,
+    whole: Total | None = None,
 ) -> ServerState:
     """The state after a round.
 
@@ -81,6 +83,7 @@ def close(
         reported: where to write what the blocks report of the round, as "slot.name"; None collects nothing.
         bound: largest norm of the uploads' mean, which corrections and the server optimizer follow; a longer one is
             shortened. None allows any.
+        whole: the sum over all versions, if it is known: see `add_versions`.
     """
     private = algorithm.release.private
     if private and (len(versions) != 1 or not setting.expected):
@@ -88,7 +91,8 @@ def close(
     held = [(sent, total) for sent, total in versions if total.clients] or list(versions[:1] if private else ())
     if not held:
         return replace(state, round=state.round + 1)
-    whole, kept, dtype = add_versions([total for _, total in held]), dict(state.parts), state.params.dtype
+    whole = add_versions([total for _, total in held]) if whole is None else whole
+    kept, dtype = dict(state.parts), state.params.dtype
     cohort = setting.expected if private else len(whole.clients)
     weight = float(cohort) if private else whole.weight()
     newest = max((sent for sent, _ in versions), key=lambda sent: sent.round)
@@ -155,7 +159,7 @@ def close(
         buffers=whole.buffers().to(state.buffers.dtype) if averaged else state.buffers,
         counts=whole.counts if averaged and whole.counts is not None else state.counts,
         parts=new,
-        accepted={**state.accepted, **accepted} if remembers(algorithm, setting.local) else {},
+        accepted=Overlay.of(state.accepted).updated(accepted) if remembers(algorithm, setting.local) else {},
     )
 
 

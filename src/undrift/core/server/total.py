@@ -249,7 +249,8 @@ class Total:
 
 
 def add_versions(totals: Sequence[Total]) -> Total:
-    """The totals of several versions as one, whose slopes are left to each; a single total is returned as it is."""
+    """The totals of several versions as one, whose slopes are left to each; a single one with clients as it is."""
+    totals = [total for total in totals if total.clients] or totals[:1]
     if len(totals) == 1:
         return totals[0]
     whole = Total(totals[0].algorithm, totals[0].local, max(total.version for total in totals))

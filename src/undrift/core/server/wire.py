@@ -17,7 +17,16 @@ from torch import Tensor
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.part_vector import Part
 from undrift.core.records.short_vector import lengthen, shorten
-from undrift.core.records.types import Broadcast, ClientState, Declared, Flight, ServerState, Upload, kinds
+from undrift.core.records.types import (
+    TASK_NUMBERS,
+    Broadcast,
+    ClientState,
+    Declared,
+    Flight,
+    ServerState,
+    Upload,
+    kinds,
+)
 
 _MAGIC = b"undrift1"
 _FLIGHT = ("flight.time", "flight.started", "flight.tasks")
@@ -189,7 +198,7 @@ def _read_flight(left: dict[str, Tensor], algorithm: Algorithm, size: int) -> Fl
         return None
     time, started = _value(left, _FLIGHT[0], "int", size), _value(left, _FLIGHT[1], "int", size)
     tasks = _value(left, _FLIGHT[2], "array", size)
-    if tasks.dim() != 2 or tasks.dtype != torch.int64:
+    if tasks.dim() != 2 or tasks.shape[1] != TASK_NUMBERS or tasks.dtype != torch.int64:
         raise WireError(f"flight.tasks: expected rows of whole numbers, got {tuple(tasks.shape)} of {tasks.dtype}")
     versions: dict[int, dict[str, Tensor]] = {}
     for name in [name for name in left if name.startswith("flight.sent.")]:
@@ -198,7 +207,7 @@ def _read_flight(left: dict[str, Tensor], algorithm: Algorithm, size: int) -> Fl
             raise WireError(f"{name}: expected the number of a round")
         versions.setdefault(int(version), {})[rest] = left.pop(name)
     sent = {version: restore(Broadcast, algorithm, versions[version], size) for version in sorted(versions)}
-    return Flight(time, started, tasks, sent)
+    return Flight(time, started, tuple(map(tuple, tasks.tolist())), sent)
 
 
 def _value(left: dict[str, Tensor], name: str, kind: str, size: int) -> Any:

@@ -17,6 +17,7 @@ from undrift.core.server.wire import fingerprint
 from undrift.engine.round.scheduler import StepPlan, TaskInFlight, tasks_of
 from undrift.engine.worker.job import VersionGroup
 from undrift.engine.worker.partial_sum import Partial
+from undrift.util.overlay import Overlay
 
 ACCEPTED, STALE, CANCELLED, DROPPED = "accepted", "stale", "cancelled", "dropped"
 """What may become of a task; a rejected one has the reason's name."""
@@ -72,7 +73,7 @@ def arrival_row(state: ServerState, plan: StepPlan, ended: Mapping[int, TaskOutc
         "round": round + 1,
         "time": plan.time,
         "started": plan.started,
-        "begun": [list(task) for task in sorted(everyone) if task.version == round],
+        "begun": [list(task) for task in sorted(task for task in everyone if task.version == round)],
         "arrivals": [
             {
                 "task": task.number,
@@ -147,7 +148,7 @@ def sent_versions(state: ServerState, broadcast: Broadcast) -> dict[int, Broadca
         state: the state before the step.
         broadcast: what is sent in its round.
     """
-    return {state.round: broadcast, **({} if state.flight is None else state.flight.sent)}
+    return {**({} if state.flight is None else state.flight.sent), state.round: broadcast}
 
 
 def collect_uploads(
@@ -173,7 +174,7 @@ def collect_uploads(
     sent = sent_versions(state, broadcast)
     out = StepUploads(Partial(Total(algorithm, local, state.round)), [], sent, {})
     out.versions.append((broadcast, out.partial.total))
-    known, remembers = state.accepted, server.remembers(algorithm, local)
+    known, remembers = Overlay.of(state.accepted), server.remembers(algorithm, local)
     numbers = {(task.client, key): task.number for task, _, key in plan.numbered(state.round, visits)}
     for groups in plan.groups(sent, state.round, visits):
         for group, part in zip(groups, collect(groups, known), strict=True):
@@ -183,6 +184,6 @@ def collect_uploads(
             out.accepted.update({visit.client: number for visit in part.visits} if remembers else {})
             out.tasks.update(outcomes(part, {one: numbers[one, number] for one in group.clients}, number))
             out.partial.merge(part)
-        known = {**state.accepted, **out.accepted}
+        known = known.updated(out.accepted)
     out.partial.total = add_versions([total for _, total in out.versions])
     return out

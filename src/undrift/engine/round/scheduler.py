@@ -13,11 +13,9 @@ On real nodes the same scheduler takes arrivals from another source, which sends
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import Any, NamedTuple, Protocol
-
-import torch
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 from undrift.core.local.presence import PresentNow
 from undrift.core.method.schedule import Synchronous
@@ -61,6 +59,8 @@ class StepPlan(NamedTuple):
         dropped: the tasks whose clients left before they had ended.
         keys: of a step that has happened already, on real nodes or in a trace, the number under which the state of
             each accepted task is stored; the other tasks that arrived have no upload.
+        gone: the versions from which the last task in flight has ended in this step, or none began; None if they were
+            not counted.
     """
 
     arrived: tuple[TaskInFlight, ...]
@@ -71,6 +71,7 @@ class StepPlan(NamedTuple):
     started: int
     dropped: tuple[TaskInFlight, ...] = ()
     keys: Mapping[int, int] | None = None
+    gone: Collection[int] | None = None
 
     def numbered(self, round: int, visits: int) -> list[tuple[TaskInFlight, int, int]]:
         """The tasks to train for the step, each with how often its client arrived before, and the number of its state.
@@ -125,9 +126,10 @@ class StepPlan(NamedTuple):
 
     def flight(self, sent: Mapping[int, Broadcast]) -> Flight:
         """What is under way after the step, with what was sent in each round from which a task in flight started."""
-        needed = sorted({task.version for task in self.flying})
-        tasks = torch.tensor(self.flying, dtype=torch.int64).reshape(len(self.flying), len(TaskInFlight._fields))
-        return Flight(self.time, self.started, tasks, {version: sent[version] for version in needed})
+        kept = dict(sent)
+        for version in kept.keys() - {x.version for x in self.flying} if self.gone is None else self.gone:
+            del kept[version]
+        return Flight(self.time, self.started, self.flying, kept)
 
 
 class Arrivals(Protocol):
@@ -163,6 +165,10 @@ class Arrivals(Protocol):
         """
 
 
+Heap: TypeAlias = list[tuple[int, bool, int, TaskInFlight]]
+"""The tasks in flight by the time at which they end, whether their clients leave then, and their numbers."""
+
+
 class VirtualArrivals:
     """Tasks that end by the clock, in virtual time; the uploads of all that are not dropped count.
 
@@ -171,17 +177,19 @@ class VirtualArrivals:
     Args:
         clock: how long tasks take; None takes no time.
         flight: what is under way; None if nothing is.
+        heap: its tasks as an earlier source of this clock has left them; None makes it.
     """
 
     keys = None
 
-    def __init__(self, clock: Clock | None, flight: Flight | None) -> None:
+    def __init__(self, clock: Clock | None, flight: Flight | None, heap: "Heap | None" = None) -> None:
         self.clock, self.time = clock, 0 if flight is None else flight.time
         self._presence = None if clock is None else clock.presence
-        self._heap = [(task.end, self._drops(task), task.number, task) for task in tasks_of(flight)]
-        heapify(self._heap)
+        self.heap = [(x.end, self._drops(x), x.number, x) for x in tasks_of(flight)] if heap is None else heap
+        if heap is None:
+            heapify(self.heap)
         self._joins = 0
-        if self._presence is not None and not self._heap:
+        if self._presence is not None and not self.heap:
             self.time = self._presence.opening(self.time)
 
     @property
@@ -194,7 +202,7 @@ class VirtualArrivals:
         joins = None if self._presence is None else self._presence.next_join(self.time)
         if self._presence is None or joins is None or self._joins > self._presence.count:
             return False
-        if self._heap and self._heap[0][0] <= joins:
+        if self.heap and self.heap[0][0] <= joins:
             return False
         self.time, self._joins = joins, self._joins + 1
         return True
@@ -205,7 +213,7 @@ class VirtualArrivals:
         leave = None if self._presence is None else self._presence.leave(client, self.time)
         drops = leave is not None and leave < end
         task = TaskInFlight(number, client, version, turn, self.time, leave if leave is not None and drops else end)
-        heappush(self._heap, (task.end, drops, task.number, task))
+        heappush(self.heap, (task.end, drops, task.number, task))
         self._joins = 0
         return task
 
@@ -217,9 +225,9 @@ class VirtualArrivals:
 
     def next(self) -> tuple[TaskInFlight, bool] | None:
         """The earliest task."""
-        if not self._heap:
+        if not self.heap:
             return None
-        self.time, drops, _, task = heappop(self._heap)
+        self.time, drops, _, task = heappop(self.heap)
         return task, not drops
 
     def accept(self, task: TaskInFlight, age: int) -> bool:
@@ -233,12 +241,44 @@ def tasks_of(flight: Flight | None) -> list[TaskInFlight]:
     Args:
         flight: what is under way; None if nothing is.
     """
-    return [] if flight is None else [TaskInFlight(*row) for row in flight.tasks.tolist()]
+    return [] if flight is None else list(map(TaskInFlight._make, flight.rows))
+
+
+class _Underway(NamedTuple):
+    """The tasks in flight after a step, as the plan of the next one changes them.
+
+    Args:
+        rows: the tasks in the order in which they began, as the step's state has them.
+        flying: by their numbers, in the same order.
+        busy: their clients.
+        versions: how many of them start from each model.
+        heap: by the time at which they end; None makes it.
+    """
+
+    rows: tuple[tuple[int, ...], ...]
+    flying: dict[int, TaskInFlight]
+    busy: set[int]
+    versions: Counter[int]
+    heap: Heap | None
+
+    @classmethod
+    def of(cls, flight: Flight | None) -> Self:
+        """As a state has them.
+
+        Args:
+            flight: what is under way; None if nothing is.
+        """
+        tasks = tasks_of(flight)
+        versions = Counter(task.version for task in tasks)
+        return cls((), {task.number: task for task in tasks}, {task.client for task in tasks}, versions, None)
 
 
 @dataclass(frozen=True)
 class Scheduler:
     """Plans the steps of a run.
+
+    A step that follows the last one planned continues with the tasks as that one left them, so that its time does not
+    grow with their number; from any other state they are read anew.
 
     Args:
         schedule: the method's.
@@ -251,6 +291,7 @@ class Scheduler:
     participation: Participation
     clock: Clock | None
     seed: int
+    _last: list[_Underway] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def plan(
         self,
@@ -269,13 +310,15 @@ class Scheduler:
             away: clients that cannot begin.
             source: where tasks go and come from; None is virtual time.
         """
-        schedule, drawn = self.schedule, self.participation
-        source = VirtualArrivals(self.clock, flight) if source is None else source
-        flying, started = {task.number: task for task in tasks_of(flight)}, 0 if flight is None else flight.started
-        busy, turns = {*away, *(task.client for task in flying.values())}, Counter[int]()
+        schedule, drawn, turns = self.schedule, self.participation, Counter[int]()
+        _, flying, busy, versions, heap = self._read(flight)
+        source = VirtualArrivals(self.clock, flight, heap) if source is None else source
+        started, held = 0 if flight is None else flight.started, set(away) - busy
+        busy |= held  # clients without a task in flight that cannot begin
 
         def begin(clients: Sequence[int]) -> None:
             nonlocal started
+            versions[round] += len(clients)
             for client in clients:
                 flying[started] = source.begin(started, client, round, turns[client])
                 busy.add(client)
@@ -288,7 +331,7 @@ class Scheduler:
             cohort = drawn.draw(self.seed, round, max(0, wanted - len(flying)), busy, there=source.there)
         begin(cohort)
         arrived, stale, lost = list[TaskInFlight](), list[TaskInFlight](), list[TaskInFlight]()
-        counted, enough = 0, schedule.enough(size)
+        counted, enough, ended = 0, schedule.enough(size), {round}
         while counted < enough:
             there = source.there
             if there and schedule.overlaps and (schedule.refills or not flying) and len(flying) < wanted:
@@ -299,15 +342,31 @@ class Scheduler:
                 break
             task, replied = found
             age = round - flying.pop(task.number).version
+            versions[task.version] -= 1
+            ended.add(task.version)
             late = schedule.oldest is not None and age > schedule.oldest
             (stale if replied and late else arrived if replied else lost).append(task)
             counts = replied and not late and source.accept(task, age)
             counted += counts
             if counts or (replied and late) or there:  # one that fails begins again after the step at the earliest
                 busy.discard(task.client)
+            else:
+                held.add(task.client)
             if schedule.refills and counted < enough and not there:
                 begin(drawn.draw(self.seed, round, 1, busy, started))
         left, gone = tuple(flying.values()), tuple(lost)
         cancelled, still = ((), left) if schedule.overlaps else (left, ())
+        over = {version for version in ended if not versions[version]}
+        for version in over:
+            del versions[version]
+        if still and isinstance(source, VirtualArrivals):
+            busy -= held
+            self._last[:] = [_Underway(still, flying, busy, versions, source.heap)]
         cancelled, dropped = (cancelled, gone) if source.there else (cancelled + gone, ())
-        return StepPlan(tuple(arrived), tuple(stale), cancelled, still, source.time, started, dropped, keys=source.keys)
+        ends = (tuple(arrived), tuple(stale), cancelled)
+        return StepPlan(*ends, still, source.time, started, dropped, source.keys, over if still else None)
+
+    def _read(self, flight: Flight | None) -> _Underway:
+        """The tasks in flight, for the plan to change."""
+        last = self._last.pop() if self._last else None
+        return last if last and flight and last.rows is flight.rows else _Underway.of(flight)

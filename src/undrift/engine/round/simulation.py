@@ -51,6 +51,7 @@ from undrift.privacy.statement import Statement, statement
 from undrift.secure.settings import Secure, check_secure, read_secure
 from undrift.util.display.html import short_text
 from undrift.util.display.progress import Progress
+from undrift.util.overlay import Overlay
 from undrift.util.steps import tell
 from undrift.util.storage.history import History
 
@@ -281,9 +282,9 @@ class Simulation:
         }
         partial.absent |= {**first.absent, **given_up}
         partial.rejections += plan.late(state.round)
-        after = self._step(state, outcome.versions, reported)
+        after = self._step(state, outcome.versions, reported, partial.total)
         if self.scheduler.clock is not None:
-            accepted = {**after.accepted, **outcome.accepted}
+            accepted = Overlay.of(after.accepted).updated(outcome.accepted)
             after = replace(after, accepted=accepted, flight=plan.flight(outcome.sent))
         quarantined = self.quarantined.take(state.round, partial.rejections)
         record = Record.of(
@@ -366,11 +367,15 @@ class Simulation:
         return self._step(state, [(broadcast, total)], reported)
 
     def _step(
-        self, state: ServerState, versions: Sequence[tuple[Broadcast, Total]], reported: Reported | None
+        self,
+        state: ServerState,
+        versions: Sequence[tuple[Broadcast, Total]],
+        reported: Reported | None,
+        whole: Total | None = None,
     ) -> ServerState:
-        """The server step; the first of the versions is the current model."""
+        """The server step; the first of the versions is the current model, `whole` the sum over all of them."""
         proxy = self._proxy_samples(versions[0][0]) if self.job.algorithm.needs.proxy else None
-        return server.close(self.job.algorithm, state, self.setting, versions, proxy, reported, self.bound)
+        return server.close(self.job.algorithm, state, self.setting, versions, proxy, reported, self.bound, whole)
 
     @cached_property
     def _releases(self) -> ExampleReleases:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from undrift.core.records.types import ServerState
+from undrift.util.overlay import Overlay
 
 _REMEMBERED = 8  # rounds of a client
 
@@ -18,7 +19,7 @@ class _Branch(NamedTuple):
     """
 
     token: int
-    visits: dict[int, int]
+    visits: Overlay[int, int]
 
 
 class Lineage:
@@ -40,7 +41,7 @@ class Lineage:
         Args:
             state: the first state of a run.
         """
-        self._branches[state] = _Branch(0, {})
+        self._branches[state] = _Branch(0, Overlay({}))
         return state
 
     def check(self, state: ServerState, clients: Sequence[int]) -> None:
@@ -77,10 +78,10 @@ class Lineage:
         branch = self._branches.get(before)
         if branch is None:
             self._others += 1
-            branch = self._branches[before] = _Branch(hash(("other", self._others)), {})
-        visits = dict(branch.visits)
+            branch = self._branches[before] = _Branch(hash(("other", self._others)), Overlay({}))
+        visits = branch.visits
         if after.accepted:
-            visits |= dict.fromkeys(accepted, branch.token)
+            visits = visits.updated(dict.fromkeys(accepted, branch.token))
             for client, number in trained.items():
                 held = self._written.setdefault(client, {})
                 held.pop(number, None)

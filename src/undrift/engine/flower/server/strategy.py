@@ -53,6 +53,7 @@ from undrift.engine.round.arrivals import collect_uploads
 from undrift.engine.round.quarantine import Quarantine, QuarantineList
 from undrift.engine.round.scheduler import Scheduler
 from undrift.secure.settings import Secure, read_secure, why_not_secure
+from undrift.util.overlay import Overlay
 
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
 
@@ -342,9 +343,15 @@ class UndriftStrategy(Strategy):
         partial.rejections += [*source.rejections, *plan.late(state.round)]
         partial.absent |= source.lost
         after = server.close(
-            self.algorithm, state, self._setting, found.versions, reported=reported, bound=orders.bound
+            self.algorithm,
+            state,
+            self._setting,
+            found.versions,
+            reported=reported,
+            bound=orders.bound,
+            whole=partial.total,
         )
-        accepted = {**after.accepted, **found.accepted}
+        accepted = Overlay.of(after.accepted).updated(found.accepted)
         self.state = replace(after, accepted=accepted, flight=plan.flight(found.sent))
         record = RoundRecord.of(
             state.round,
