@@ -201,6 +201,9 @@ BAD = [
         ("resume", "notes"),
         "undrift resume: notes is not a run: it has no config.toml; give a folder that undrift run has written",
     ),
+    (("resume", "rnu"), "undrift resume: rnu does not exist; did you mean 'run'?"),
+    (("resume", "new/run"), "undrift resume: new/run does not exist; give a folder that undrift run has written"),
+    (("status", "other"), "undrift status: other does not exist; known are run"),
     (("resume",), "undrift resume: Missing argument 'FOLDER' (see undrift resume --help)"),
     (
         ("compare", "rows.toml"),

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from undrift.util.shell import as_argument
 from undrift.util.storage.jsonable import read_object, read_objects
-from undrift.util.storage.summary import has_ended
+from undrift.util.storage.summary import has_ended, why_no_run
 from undrift.util.system import is_locked
 
 State = Literal["running", "stalled", "failed", "ended"]
@@ -96,8 +96,8 @@ def health(folder: Path, within: float | None = None) -> Health:
         within: a running run is stalled if its last round is older than so many seconds; None takes twice its
             deadline, at least `LEAST`.
     """
-    if not (folder / "config.toml").is_file():
-        raise ValueError(f"{folder} is not a run: it has no config.toml; give a folder that a run has written")
+    if reason := why_no_run(folder):
+        raise ValueError(reason)
     config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
     live, summary = read_object(folder / "status.json"), read_object(folder / "summary.json")
     rows = list(read_objects(folder / "metrics.jsonl"))

@@ -35,6 +35,7 @@ from undrift.runs.settings.schema import ConfigError
 from undrift.util.shell import DEPLOYMENT_RECORD, SERVER_LOG, resume_command
 from undrift.util.storage.files import StorageError, delete_temporary, make_private, storing, write
 from undrift.util.storage.metrics import Metrics
+from undrift.util.storage.summary import why_no_run
 from undrift.util.system import lock
 
 
@@ -266,8 +267,8 @@ def check_free(path: Path, python: bool = False) -> None:
 
 def check_run(path: Path) -> None:
     """Raise if a folder contains no run."""
-    if not (path / "config.toml").is_file():
-        raise RunError(f"{path} is not a run: it has no config.toml; give a folder that undrift run has written")
+    if reason := why_no_run(path):
+        raise RunError(reason)
 
 
 def same_data(path: Path, split: Partition) -> bool:
