@@ -6,16 +6,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from oracle.asynchronous import Line, decay, fadas, fedasync, fedbuff, fedfa
+from oracle.asynchronous import Line, aced, decay, fadas, fedasync, fedbuff, fedfa
 from support.registry import SCHEDULES
 from undrift.algorithms import ALGORITHMS
-from undrift.blocks import Asynchronous, Average, Buffered, ByAge, FedDyn, Mixing, Scaffold, Uniform
+from undrift.blocks import Asynchronous, Average, Buffered, ByAge, FedDyn, Mixing, Recent, Scaffold, Uniform
 from undrift.compose.build import make
 from undrift.compose.cards import can_overlap
 from undrift.compose.grammar import parse, text
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.records.types import Local
 from undrift.engine.round.simulation import Simulation
+from undrift.testing.projected import blobs
 from undrift.testing.rounds import LOCAL
 from undrift.testing.tasks import Quadratics, clinic
 
@@ -52,9 +53,11 @@ def path(algorithm: Algorithm, steps: int, order: Sequence[int] = PATTERN) -> li
         (make("fedasync(mu=0.0)"), [0.55, 0.3025, 1.323544, 0.794097, 1.870365]),
         (make("ca2fl(2)"), [0.625, 1.515625, 2.212891]),
         (make("ace(0.5)"), [0.8125, 0.660156, 1.070312, 1.509033, 1.93457, 2.200943]),
+        (make("aced(0.5, delay=2)"), [0.8125, 0.660156, 1.070312, 0.822754, 1.248291, 1.643341]),
+        (make("aced(0.5, delay=3)"), [0.8125, 0.660156, 1.070312, 1.509033, 1.93457, 2.200943]),
         (make("area"), [0.625, 0.578125, 1.703125, 1.697266, 1.785156, 1.925049]),
     ],
-    ids=["buffer", "fedbuff", "constant", "polynomial", "ca2fl", "ace", "area"],
+    ids=["buffer", "fedbuff", "constant", "polynomial", "ca2fl", "ace", "aced-2", "aced-3", "area"],
 )
 def test_numbers_of_the_sheet(algorithm: Algorithm, expected: list[float]) -> None:
     assert path(algorithm, len(expected)) == pytest.approx(expected, abs=1e-6)
@@ -102,15 +105,70 @@ def test_the_rate_of_fadas_falls_with_the_oldest_upload(size: int, delay: int | 
         (Algorithm(drift=FedDyn(1.0), aggregation=Uniform(), schedule=Buffered(2)), 2, 2.0),
         (make("ca2fl(2, lr=0.3)"), 2, 2.0),
         (make("ace"), 1, 2.0),
+        (make("aced(delay=8)"), 1, 2.0),
         (make("area"), 1, 2.0),
     ],
-    ids=["fedbuff", "fedasync", "scaffold", "feddyn", "ca2fl", "ace", "area"],
+    ids=["fedbuff", "fedasync", "scaffold", "feddyn", "ca2fl", "ace", "aced", "area"],
 )
 def test_who_removes_the_bias_of_a_client_that_is_three_times_as_fast(
     algorithm: Algorithm, size: int, expected: float
 ) -> None:
     arrivals = 480
     assert path(algorithm, arrivals // size, (0, 0, 0, 1) * (arrivals // 4))[-1] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("order", [PATTERN * 2, LATE, (0, 0, 0, 0, 1) * 3], ids=["pattern", "late", "fast"])
+@pytest.mark.parametrize("delay", [0, 1, 2, 3, 7])
+def test_aced_leaves_old_displacements_out(delay: int, order: Sequence[int]) -> None:
+    expected = aced(Line(), order, 0.5, delay)
+    assert path(make("aced", lr=0.5, delay=delay), len(expected), order) == pytest.approx(expected, abs=1e-9)
+
+
+def test_aced_with_a_long_delay_is_ace() -> None:
+    assert make("aced", lr=0.3, delay=None) == make("ace", lr=0.3)
+    ace = path(make("ace", lr=0.5), 12, LATE)
+    assert ace == pytest.approx(aced(Line(), LATE, 0.5, float("inf")), abs=1e-9)
+    assert path(make("aced", lr=0.5, delay=12), 12, LATE) == pytest.approx(ace, abs=1e-9)
+    assert path(make("aced", lr=0.5, delay=2), 12, LATE) != pytest.approx(ace, abs=1e-3)
+
+
+def test_aced_without_delay_and_with_one_client_in_flight_is_sgd() -> None:
+    order, line, w = (0, 0, 0, 0), Line(), 1.0
+    simulation = Simulation(make("aced(0.5, delay=0)"), LINE, TWO, cohort=1, seed=3)
+    for state, record in simulation.rounds(6):
+        (client,) = record.clients
+        w += 0.5 * (line.train(client, w) - w) / (2 if record.round == 0 else 1)  # at first the other counts as zero
+        assert float(state.params) == pytest.approx(w, abs=1e-9)
+    assert path(make("aced(0.5, delay=0)"), 4, order)  # the late client is not waited for
+
+
+def test_aced_keeps_the_sums_of_its_clients() -> None:
+    """The rows of the server are the sums of what the clients remember, by version."""
+    algorithm = make("aced(delay=4)")
+    simulation = Simulation(algorithm, clinic(algorithm), LOCAL, cohort=5, seed=7, durations="log-normal(1, sd=1.5)")
+    state = simulation.run(15)
+    window = state.parts["release"]
+    kept = [simulation.worker.store.load(one, key).parts["release"] for one, key in state.accepted.items()]
+    for row, count, version in zip(window.rows, window.counts, window.versions, strict=True):  # type: ignore[union-attr]
+        own = [one for one in kept if one.version == version]  # type: ignore[union-attr]
+        if version >= state.round - 1 - 4:
+            assert len(own) == int(count)
+            assert torch.allclose(sum((one.u for one in own), torch.zeros_like(row)), row, atol=1e-6)  # type: ignore[union-attr]
+    assert sum(window.counts) > 1  # type: ignore[union-attr]
+
+
+def test_aced_in_rounds_of_several_uploads_is_their_mean() -> None:
+    plain, recent = Algorithm(aggregation=Uniform()), Algorithm(release=Recent(2), aggregation=Uniform())
+    states = [Simulation(one, blobs(range(3, 9)), LOCAL, cohort=4, seed=7).run(4) for one in (plain, recent)]
+    assert torch.equal(states[0].params, states[1].params)
+    assert not states[1].parts["release"].counts.any()  # type: ignore[union-attr]
+
+
+def test_aced_takes_one_upload_per_step() -> None:
+    with pytest.raises(TypeError, match=r"takes one upload per step, found schedule=Buffered"):
+        Algorithm(release=Recent(), aggregation=Uniform(), schedule=Buffered(2))
+    with pytest.raises(TypeError, match="needs equal weights"):
+        Algorithm(release=Recent(), schedule=Asynchronous())
 
 
 def test_uploads_of_one_version_may_arrive_in_any_order() -> None:
@@ -153,7 +211,7 @@ ONE_MODEL = {
 }
 """Methods whose uploads of a step must start from one model."""
 
-ONE_BY_ONE = {"fedasync", "fedfa"}
+ONE_BY_ONE = {"fedasync", "fedfa", "aced"}
 """Methods that step at every arrival."""
 
 

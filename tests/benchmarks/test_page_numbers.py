@@ -143,6 +143,12 @@ BOUND: dict[str, list[tuple[str, Value]]] = {
         ("with tiny models up to # times as much", lambda: peer("logistic", "undrift", "over_bare")),
     ],
     SPEED: [
+        (
+            "is # ms with 10 in flight, # with 1,000 and # with 10,000",
+            lambda: tuple(
+                x["ms_per_arrival"] for x in result("speed/results/arrivals.json")["plan"] if x["in_flight"] != 100
+            ),
+        ),
         ("fastest: # times as fast as the fastest peer", lambda: slower("logistic", "undrift-ray-together", "pfl-2")),
         ("regression, # times with the perceptron", lambda: slower("mlp", "undrift-ray-together", "pfl-2")),
         ("perceptron (# times in one process)", lambda: slower("mlp", "undrift-together", "pfl")),
@@ -262,7 +268,8 @@ ACROSS: dict[str, Callable[[], tuple[float, ...]]] = {
 """Differences of rows that are not of one setting of one study."""
 
 GIVEN = (
-    r"Dirichlet 0\.\d+( and 0\.\d+)?|(learning rate|radius of|radius|r =|mu =|skew|rate|Python|PyTorch|Flower|version"
+    r"The aim was 1\.3 times"
+    r"|Dirichlet 0\.\d+( and 0\.\d+)?|(learning rate|radius of|radius|r =|mu =|skew|rate|Python|PyTorch|Flower|version"
     r"|BlazeFL|step is|Python:|Apache-|at|At) \d+(\.\d+)+|(worse|better) with 0\.[16]|95 %|Apache-2\.0|within 2e-6"
     r"|(within|up to) 0\.1,?"
     r"|FedSCAM at 0\.01|0\.01 for all|and 0\.9 of the last|the 0\.\d+ of Fed|radius is 0\.01|rate 0\.2|`` 0\.05 every"
@@ -391,6 +398,18 @@ def test_table_of_filters() -> None:
         assert same(" ".join(times), tuple(row[f"{name}_min_ms"] for name in ("fft", "now", "copy"))), cells
 
 
+def test_table_of_arrivals() -> None:
+    known = {
+        (x["method"].split()[0], str(x["uploads_per_step"])): x for x in result("speed/results/arrivals.json")["rows"]
+    }
+    rows = table(SPEED, "| method | uploads per step")
+    assert len(rows) == len(known)
+    names = ("ms_per_client_of_a_large_round", "ms_per_client_of_an_equal_round", "ms_per_arrival")
+    names += ("over_large", "over_equal", "kb_per_client_of_an_equal_round", "kb_per_arrival")
+    for method, size, *cells in rows:
+        assert same(" ".join(cells), tuple(known[method, size][name] for name in names)), (method, size)
+
+
 def test_tables_of_peers() -> None:
     from table import markdown
 
@@ -402,7 +421,16 @@ def test_tables_of_peers() -> None:
 @pytest.mark.parametrize("page", BOUND)
 def test_every_table_with_decimals_is_bound(page: str) -> None:
     """By one of the tests above, by its intervals, or it has settings only."""
-    known = ("| case |", "| step |", "| data |", "| | learning rate", "| elements |", "| | workers |", "| ratio |")
+    known = (
+        "| case |",
+        "| step |",
+        "| data |",
+        "| | learning rate",
+        "| elements |",
+        "| method | uploads",
+        "| | workers |",
+        "| ratio |",
+    )
     studied = ("| late accuracy", "| success of the trigger")
     for head, rows in tables(page).items():
         cells = [INTERVAL.sub("", cell) for row in rows for cell in row]

@@ -101,3 +101,19 @@ def fedfa(line: Line, arrivals: Sequence[int], size: int) -> list[float]:
         return sum(queue) / size
 
     return play(line, arrivals, 1, step)
+
+
+def aced(line: Line, arrivals: Sequence[int], lr: float, delay: float) -> list[float]:
+    """w + lr times the mean of the last displacements of clients that began at most `delay` steps ago, first zero."""
+    cache = dict.fromkeys(range(len(line.optima)), (0, 0.0))
+    t = 0
+
+    def step(w: float, held: list[tuple[int, int, float, float]]) -> float:
+        nonlocal t
+        ((client, tau, x, y),) = held
+        cache[client] = (t - tau, y - x)
+        active = [u for began, u in cache.values() if t - began <= delay]
+        t += 1
+        return w + lr * sum(active) / len(active) if active else w
+
+    return play(line, arrivals, 1, step)

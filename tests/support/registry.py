@@ -93,6 +93,7 @@ from undrift.blocks import (
     QuantileClip,
     Quantized,
     Queue,
+    Recent,
     RelaxedStart,
     Remembered,
     Residual,
@@ -204,6 +205,7 @@ BLOCKS: dict[str, list[AnyBlock]] = {
         PrivateSum(0.1, 0.5),
         PrivateQuantile(0.1, noise=0.5, spread=1.0),
         PrivateShares(0.1, 0.5, 3),
+        Recent(2),
         Remembered(),
         Remembered(spread=True),
         Residual(),
@@ -308,6 +310,7 @@ HOSTS: dict[type[AnyBlock], Algorithm] = {
     **dict.fromkeys((Remembered, Residual), Algorithm(aggregation=Uniform())),
     **dict.fromkeys((Folded, CrossProducts), Algorithm(release=CrossProducts(), personalization=Folded())),
     **dict.fromkeys((Cores, ScaledCores), Algorithm(release=ScaledCores(), personalization=Cores())),
+    Recent: Algorithm(aggregation=Uniform(), schedule=Asynchronous()),
     Queue: Algorithm(aggregation=Mixing("constant", alpha=1.0), schedule=Asynchronous()),
     MomentumPath: Algorithm(momentum=AdaptiveMomentum(0.3)),
     **dict.fromkeys(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from inspect import signature
 
 from undrift.algorithms.ace import ace as ace
+from undrift.algorithms.aced import aced as aced
 from undrift.algorithms.apfl import apfl as apfl
 from undrift.algorithms.area import area as area
 from undrift.algorithms.async_sgd import async_sgd as async_sgd
@@ -227,6 +228,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "async-sgd": async_sgd,
     "ca2fl": ca2fl,
     "ace": ace,
+    "aced": aced,
     "area": area,
 }
 """Name -> the function that builds it, in the order in which `undrift list` shows them."""

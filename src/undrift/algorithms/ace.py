@@ -31,7 +31,7 @@ def ace(lr: float = 0.1, max_age: int | None = None) -> Algorithm:
 
     Note:
         The paper caches u_j of every client on the server; here the client keeps it, as in ca2fl. Its variant that
-        leaves old caches out of the mean (ACED) needs the caches on the server and is not here.
+        leaves old caches out of the mean is aced.
     """
     return Algorithm(
         release=Remembered(spread=True),

@@ -4,6 +4,7 @@ from undrift.blocks.release.clip import NormClip, QuantileClip
 from undrift.blocks.release.compressed import Quantized, TopK
 from undrift.blocks.release.cross_products import CrossProducts
 from undrift.blocks.release.private import PrivateQuantile, PrivateSum
+from undrift.blocks.release.recent import Recent
 from undrift.blocks.release.remembered import Remembered, Residual
 from undrift.blocks.release.rotated import Rotated
 from undrift.blocks.release.scaled_cores import ScaledCores
@@ -17,6 +18,7 @@ __all__ = [
     "PrivateSum",
     "QuantileClip",
     "Quantized",
+    "Recent",
     "Remembered",
     "Residual",
     "Rotated",

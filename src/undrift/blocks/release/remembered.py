@@ -38,8 +38,12 @@ class _Change:
     visits: int = 0
 
 
-def _why_not(others: Mapping[str, object]) -> str:
-    """Why changes cannot be released beside other blocks; "" if they can."""
+def why_not(others: Mapping[str, object]) -> str:
+    """Why changes cannot be released beside other blocks; "" if they can.
+
+    Args:
+        others: the blocks of the other slots.
+    """
     aggregation = others["aggregation"]
     if type(aggregation) is not Uniform:
         return f"needs equal weights, found aggregation={aggregation!r}; add uniform"
@@ -64,7 +68,7 @@ class Remembered(Release[Last, Last, None, None, _Change]):
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Weights, and blocks that read displacements."""
-        return _why_not(others)
+        return why_not(others)
 
     def init_server(self, w: Vector) -> Last:
         """Zero."""
@@ -101,7 +105,7 @@ class Residual(Release[First, Contributed, First, None, _Change]):
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Weights, and blocks that read displacements."""
-        return _why_not(others)
+        return why_not(others)
 
     def init_server(self, w: Vector) -> First:
         """The model itself."""
