@@ -1,6 +1,9 @@
-"""Adapters of peft on tiny Roberta, Llama and GPT-2: one hash on every engine."""
+"""Adapters of peft on tiny Roberta, Llama and GPT-2: one hash on every engine, also of a run that was killed."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +14,15 @@ pytest.importorskip("ray")
 
 from flwr.app import ArrayRecord
 
+from support.adapter_runs import ROUNDS as LONGER
+from support.adapter_runs import run
 from support.flower import own_clock as own_clock
 from support.flower import state_of
 from support.flower_grid import StandInGrid
 from support.hugging_face import need
 from support.local_ray import MARKS, local_ray
 from support.peft_models import CASES, LOCAL, ROUNDS, expected, task_of
+from support.processes import environment, run_module
 from undrift import Simulation, parse
 from undrift.flower import Job, UndriftStrategy, client_app
 from undrift.testing import fingerprint
@@ -49,3 +55,32 @@ def pool() -> Iterator[Any]:
 def test_workers_of_ray_give_the_bits_of_one_process(name: str, method: str, pool: Any) -> None:
     with Simulation(parse(method), task_of(name, method), LOCAL, seed=3, backend=RayBackend(pool=pool)) as simulation:
         assert fingerprint(simulation.run(ROUNDS)) == expected(name, method)
+
+
+KILLED = ["fedex-lora(scale=2.0)", "rolora"]
+"""A base that has changed, and the turn of the other factor."""
+
+
+@cache
+def whole(method: str) -> str:
+    """The hash of the Llama after all rounds of a run."""
+    return fingerprint(Simulation(parse(method), task_of("llama", method), LOCAL, seed=3).run(LONGER))
+
+
+@pytest.mark.parametrize("method", KILLED)
+def test_a_run_stopped_in_the_middle_goes_on(method: str, tmp_path: Path) -> None:
+    assert run(tmp_path / "run", method, stop_after=1).sha256 != whole(method)
+    assert run(tmp_path / "run", method).sha256 == whole(method)
+
+
+@pytest.mark.parametrize("engine", ["local", "ray", "flower"])
+@pytest.mark.parametrize("method", KILLED)
+@pytest.mark.sweep(every=0)
+def test_a_run_killed_in_the_middle_goes_on(method: str, engine: str, tmp_path: Path) -> None:
+    """The server's process dies once round 1 is computed; Flower's engine is its own simulation."""
+    command = [sys.executable, "-m", "support.adapter_runs", str(tmp_path / "run"), method, engine]
+    died = subprocess.run([*command, "1"], env=environment(), capture_output=True, text=True, timeout=590)
+    assert died.returncode == -9, died.stderr[-3000:]
+    rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert len(rows) == 1
+    assert whole(method) in run_module(*command[2:], FLWR_HOME=str(tmp_path / "flwr"))

@@ -58,11 +58,13 @@ class Deployment:
         work: the folder.
         nodes: how many SuperNodes.
         options: further ones of `deploy.py up`.
+        app: the folder of the Flower app that `submit` runs.
     """
 
     work: Path
     nodes: int = 3
     options: tuple[str, ...] = ()
+    app: Path = NEW_APP
     strangers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -114,7 +116,7 @@ class Deployment:
         """Start a run of the app; its number. Without a name its folder is new."""
         config.setdefault("run", f"run-{next(_NAMES)}")
         outcome = " ".join(f"{name.replace('_', '-')}={json.dumps(value)}" for name, value in config.items())
-        return str(json.loads(self.flwr("run", str(NEW_APP), "tls", "--format=json", "-c", outcome))["run-id"])
+        return str(json.loads(self.flwr("run", str(self.app), "tls", "--format=json", "-c", outcome))["run-id"])
 
     def log(self, run: str) -> str:
         """What a run's ServerApp has said so far."""

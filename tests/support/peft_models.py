@@ -88,7 +88,7 @@ def task(name: str, base: bool = False, make: Callable[[], nn.Module] | None = N
     )
 
 
-METHODS = ["fedex-lora(scale=2.0)", "fedsa-lora"]
+METHODS = ["fedex-lora(scale=2.0)", "fedsa-lora", "rolora"]
 CASES = [(name, method) for name in MODELS for method in METHODS]
 ROUNDS = 2
 
