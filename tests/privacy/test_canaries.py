@@ -12,16 +12,17 @@ import torch
 from typer.testing import CliRunner
 
 from support.audit import events
-from undrift import Local, Simulation, TensorTask, make
+from undrift import Local, Secure, Simulation, TensorTask, make
 from undrift.algorithms import ALGORITHMS
-from undrift.blocks import PrivateSum, Uniform
+from undrift.blocks import PrivateShares, PrivateSum, Uniform
 from undrift.cli import app
 from undrift.core.method.view import ServerView
 from undrift.core.method.with_hooks import with_hooks
+from undrift.core.server.wire import fingerprint
 from undrift.privacy.canaries import CanaryBound, bound_epsilon, canary_direction
 from undrift.privacy.statement import why_not_private
 from undrift.runs import ConfigError, start, verify
-from undrift.runs.loop.privacy_audit import audit_run, audit_simulation
+from undrift.runs.loop.privacy_audit import _Audited, audit_run, audit_simulation
 
 LOCAL = Local(lr=0.1, batch_size=8, steps=2)
 
@@ -98,8 +99,10 @@ PRIVATE = [name for name in ALGORITHMS if not make(name).needs.model and not why
 def test_every_method_that_can_be_private_keeps_its_epsilon(name: str) -> None:
     method = replace(make(name), aggregation=Uniform())
     rounds, noise = 3, 1.0
-    for release in (PrivateSum(0.1, noise), PrivateSum(0.1, 0.0)):
-        simulation = Simulation(replace(method, release=release), wide(), LOCAL, probability=0.5, seed=2)
+    summed = PrivateSum(0.1, noise), PrivateSum(0.1, 0.0), PrivateShares(0.1, noise, 5), PrivateShares(0.1, 0.0, 5)
+    for release in summed:
+        secure = Secure(least=5) if isinstance(release, PrivateShares) else None
+        simulation = Simulation(replace(method, release=release), wide(), LOCAL, probability=0.5, seed=2, secure=secure)
         found = audit_simulation(simulation, rounds, canaries=60, delta=1e-3)
         assert found.holds and (release.noise or found.bound > 5), found
 
@@ -117,12 +120,48 @@ def test_noise_that_is_missing_is_found() -> None:
     assert not found.holds and found.bound > found.epsilon and "REFUTED" in str(found)
 
 
+def test_canaries_audit_noise_that_is_in_shares() -> None:
+    """Below the claimed epsilon with it, large without, and refuted where the clients leave their shares out."""
+    method, secure = "uniform + private-shares(0.1, 1, 5)", Secure(least=5)
+    found = audit(method, rounds=2, secure=secure)
+    assert found.holds and 0 < found.epsilon < inf, found
+    clean = audit("uniform + private-shares(0.1, 0, 5)", rounds=2, secure=secure)
+    assert clean.epsilon == inf and clean.bound > 10 and clean.holds
+
+    def clip_only(block: PrivateShares, delta: torch.Tensor, state: None, end: Any) -> torch.Tensor:
+        return PrivateShares(block.c, 0.0, block.least).release(delta, state, end)
+
+    simulation = Simulation("uniform + private-shares(0.1, 4, 5)", wide(), LOCAL, probability=0.5, secure=secure)
+    held = simulation.job.algorithm
+    broken = replace(held, release=with_hooks(held.release, {"release": clip_only}))
+    found = audit_simulation(replace(simulation, algorithm=broken), 2, canaries=60, delta=1e-3)
+    assert not found.holds and found.bound > found.epsilon > 0, found
+
+
+@pytest.mark.parametrize("release", ["private-shares(0.1, 0, 4)", "private-shares(0.1, 1, 4)"])
+def test_an_audit_without_masks_trains_what_secure_sums_would(release: str) -> None:
+    """Some of its rounds have too few clients for a sum."""
+    given: dict[str, Any] = {"local": LOCAL, "probability": 0.25, "secure": Secure(least=4), "seed": 2}
+    plain = _Audited(f"uniform + {release}", wide(12), **given)
+    secure = Simulation(f"uniform + {release}", wide(12), **given)
+    rows = [(fingerprint(state), sorted(record.clients)) for state, record in plain.rounds(6)]
+    assert rows == [(fingerprint(state), sorted(record.clients)) for state, record in secure.rounds(6)]
+    assert {bool(clients) for _, clients in rows} == {True, False}
+
+
 def test_what_cannot_be_audited_is_refused() -> None:
     for method in ("fedavg", "uniform + private-sum(inf, 0)"):
         with pytest.raises(ConfigError, match=r"add private-sum\(c, noise\)"):
             audit(method)
     with pytest.raises(ConfigError, match="give 2, got 1"):
         audit_simulation(Simulation("uniform + private-sum", wide(), LOCAL), 1, canaries=1)
+
+
+def test_a_run_with_noise_in_shares_is_audited(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"clients": 6, "rounds": 1, "local": {"steps": 1}, "output": {"lens_every": 0}}
+    method = "uniform + private-shares(0.5, 1, 4)"
+    start(method=method, data="digits", folder=tmp_path / "run", secure={"least": 4}, **settings)
+    assert audit_run(tmp_path / "run", 10).holds and verify(tmp_path / "run").intact
 
 
 def test_an_audit_is_an_event_of_the_run_and_can_fail_its_verification(tmp_path: Path) -> None:

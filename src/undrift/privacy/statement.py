@@ -13,6 +13,9 @@ from undrift.core.method.defaults import ByExamples
 from undrift.core.tasks.participation import Participation
 from undrift.privacy.accounting import gaussian_epsilon, sampled_epsilon
 
+PRIVATE_SUMS = (PrivateSum, PrivateQuantile, PrivateShares)
+"""The releases whose sums are private, each with a norm `c` that it clips to and a `noise`."""
+
 COVERS = (
     "the model and what the server keeps and sends, against those who see them; not the server itself, nor its rows, "
     "logs and audit files, which have numbers of clients without noise"
@@ -96,7 +99,7 @@ def statement(
         delta: the delta; None is population^-1.1.
     """
     release = algorithm.release
-    if not isinstance(release, PrivateSum | PrivateQuantile | PrivateShares) or release.noise == 0:
+    if not isinstance(release, PRIVATE_SUMS) or release.noise == 0:
         return None
     population = participation.task.population
     delta = population**-1.1 if delta is None else delta

@@ -347,14 +347,17 @@ class Simulation:
         """Train the clients of a round on the backend, sum their uploads and apply the failure policy."""
         if not clients:  # no client is available
             return Partial(Total(self.job.algorithm, self.local, broadcast.round))
+        partial = self._sum_uploads(broadcast, clients, accepted)
+        check_failures(len(partial.visits), partial.rejections, partial.absent, self.failures, partial.cause)
+        return partial
+
+    def _sum_uploads(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
+        """Train the clients of a round, one at least, and sum their uploads, securely if the settings say so."""
         if isinstance(self.secure, Secure):
             from undrift.engine.round.secure_round import collect_secure
 
-            partial = collect_secure(self.worker, broadcast, clients, accepted, self.secure)
-        else:
-            partial = self._backend.collect([VersionGroup(broadcast, clients)], accepted, len(clients))[0]
-        check_failures(len(partial.visits), partial.rejections, partial.absent, self.failures, partial.cause)
-        return partial
+            return collect_secure(self.worker, broadcast, clients, accepted, self.secure)
+        return self._backend.collect([VersionGroup(broadcast, clients)], accepted, len(clients))[0]
 
     def close(
         self,

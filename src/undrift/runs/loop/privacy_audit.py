@@ -1,7 +1,7 @@
 """Does a private run keep what it states? The same training with canaries among its clients: see `privacy.canaries`."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -9,22 +9,27 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from undrift.blocks.release.shares import PrivateShares
 from undrift.core.method.block import Release
 from undrift.core.method.view import End
 from undrift.core.method.with_hooks import with_hooks
 from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import ClientState, Upload
+from undrift.core.records.rejection import Reason, Rejection
+from undrift.core.records.types import Broadcast, ClientState, Upload
 from undrift.core.tasks.task import CountsLabels, Task
 from undrift.engine.round.backend import InProcess, require_job
 from undrift.engine.round.simulation import Simulation
-from undrift.engine.worker.job import Job
+from undrift.engine.worker.job import Job, VersionGroup
+from undrift.engine.worker.partial_sum import Partial
 from undrift.engine.worker.worker import Worker
 from undrift.privacy.canaries import CanaryBound, bound_epsilon, canary_direction, standardise
+from undrift.privacy.statement import PRIVATE_SUMS
 from undrift.runs.folder.audit import CANARIES
 from undrift.runs.folder.files import RunFolder
 from undrift.runs.settings.schema import ConfigError
 from undrift.runs.setup.open_simulation import make_simulation
 from undrift.runs.setup.prepare import prepare
+from undrift.secure.settings import Secure
 
 _LONG = 1e6  # the length of a canary's displacement before the release clips it
 
@@ -42,7 +47,7 @@ def audit_run(folder: Path | str, canaries: int = 100, task: Task | None = None)
     with RunFolder.open(Path(folder)) as run:
         config = run.config
         setup = prepare(config, task=task, folder=Path(folder))
-        simulation = make_simulation(setup)
+        simulation = make_simulation(setup, secure=config.secure)
         found = audit_simulation(simulation, config.rounds, canaries, config.delta)
         run.audit.write(CANARIES, **found.row())
     return found
@@ -57,7 +62,8 @@ def audit_simulation(
     """A lower bound of the epsilon of a training, from canaries among its clients, beside the epsilon it states.
 
     It trains in this process, with cohorts that are larger in the same proportion. Canaries are always available and
-    drawn with the same probability as others.
+    drawn with the same probability as others. Where noise is in shares, a sum needs more clients, and each adds less of
+    the noise, in that proportion, too. The sums are made without masks, which do not change them.
 
     Args:
         simulation: the training; it is not changed.
@@ -66,8 +72,8 @@ def audit_simulation(
         delta: as in `Simulation.privacy`.
     """
     algorithm, task = simulation.job.algorithm, simulation.task
-    radius = algorithm.release.bound(None) if algorithm.release.Sent is None else 1.0
-    if not algorithm.release.private or radius is None:
+    release = algorithm.release
+    if not isinstance(release, PRIVATE_SUMS) or release.c == inf:
         raise ConfigError(
             f"audit: {algorithm!r} has no private sum with a finite norm; add private-sum(c, noise) to the method"
         )
@@ -79,18 +85,27 @@ def audit_simulation(
     w = simulation.start().params
     mask = algorithm.personalization.share(torch.ones_like(w), layout)
     directions = torch.stack([canary_direction(simulation.seed, number, mask) for number in range(canaries)])
-    audited = replace(
-        simulation,
-        task=(_CountedCanaryTask if isinstance(task, CountsLabels) else _CanaryTask)(task, canaries),
-        local=replace(simulation.local, together=1),
-        cohort=None if simulation.cohort is None else simulation.cohort * (first + canaries) // first,
-        backend=_CanaryBackend(first, directions),
-        availability=None,
-        sampling="uniform",
-        depth=0,
-        quarantine=None,
-        secure=None,
-    )
+
+    def scale(count: int) -> int:
+        return count * (first + canaries) // first
+
+    secure = simulation.secure if isinstance(release, PrivateShares) else None
+    if isinstance(release, PrivateShares) and isinstance(secure, Secure):
+        algorithm = replace(algorithm, release=replace(release, least=scale(release.least)))
+        secure = replace(secure, least=scale(secure.least))
+    given: dict[str, Any] = {one.name: getattr(simulation, one.name) for one in fields(Simulation)} | {
+        "algorithm": algorithm,
+        "task": (_CountedCanaryTask if isinstance(task, CountsLabels) else _CanaryTask)(task, canaries),
+        "local": replace(simulation.local, together=1),
+        "cohort": None if simulation.cohort is None else scale(simulation.cohort),
+        "backend": _CanaryBackend(first, directions),
+        "availability": None,
+        "sampling": "uniform",
+        "depth": 0,
+        "quarantine": None,
+        "secure": secure,
+    }
+    audited = _Audited(**given)
     highest = torch.full((canaries,), -1.0)
     for state, _ in audited.rounds(rounds):
         highest = torch.maximum(highest, _cosines(directions, state.params - w))
@@ -107,6 +122,20 @@ def _cosines(directions: Tensor, release: Vector) -> Tensor:
     """The cosines between unit vectors and what was released."""
     found: Tensor = directions @ release / torch.linalg.vector_norm(release).clamp(min=1e-30)
     return found
+
+
+class _Audited(Simulation):
+    """A simulation whose secure sums are made without masks, with the same result."""
+
+    def _sum_uploads(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
+        """Train the clients of a round and sum their uploads; of too few nothing is unmasked."""
+        partial = self._backend.collect([VersionGroup(broadcast, clients)], accepted, len(clients))[0]
+        if not isinstance(self.secure, Secure) or len(partial.visits) >= self.secure.least:
+            return partial
+        few = f"a sum of {len(partial.visits)} clients is not unmasked"
+        masked = [Rejection(visit.client, Reason.MASKED, few) for visit in partial.visits]
+        total = self.job.gate(broadcast, clients, len(clients)).total()
+        return Partial(total, rejections=[*partial.rejections, *masked], cause=partial.cause)
 
 
 class _CanaryTask:
