@@ -410,6 +410,19 @@ def test_table_of_arrivals() -> None:
         assert same(" ".join(cells), tuple(known[method, size][name] for name in names)), (method, size)
 
 
+def test_table_of_whitening() -> None:
+    results = result("speed/results/whitened.json")
+    settings = ("center-maps", *(f"every {every}, patches {p}" for every, p in ((1, 64), (1, 16), (5, 16), (20, 16))))
+    found = table(SPEED, "| model | FedAvg, ms")
+    assert len(found) == 4
+    for model, milliseconds, *cells in found:
+        row = results[model]
+        assert f"{row['ms']['uniform']:.2f}" == milliseconds
+        for name, cell in zip(settings, cells, strict=True):
+            low, high = row["quartiles"][name]
+            assert cell == f"{row['ratio'][name]:.2f} [{low:.2f}, {high:.2f}]", (model, name)
+
+
 def test_tables_of_peers() -> None:
     from table import markdown
 

@@ -298,7 +298,7 @@ BLOCKS: dict[str, list[AnyBlock]] = {
         Cores(),
         CoreOfUpdate(),
     ],
-    "spectral": [Whiten(0.05), Whiten(10.0), Whiten(0.1, "maps")],
+    "spectral": [Whiten(0.05), Whiten(10.0), Whiten(0.1, "maps"), Whiten(0.1, "maps", 3, 16)],
     "selection": [PowerOfChoice(6), PowerOfChoice(5, batches=1)],
 }
 """Slot -> instances to check."""

@@ -8,7 +8,7 @@ from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.block import Spectral
 
 
-def whitened(share: float = 0.1, host: Algorithm | None = None) -> Algorithm:
+def whitened(share: float = 0.1, host: Algorithm | None = None, every: int = 1, patches: int = 64) -> Algorithm:
     """Whitened: any method whose layers are trained as if their inputs had no means and few directions in common.
 
     Use it in short training of CNNs and MLPs, where rounds and traffic count, with skewed labels or without skew. Not
@@ -25,8 +25,10 @@ def whitened(share: float = 0.1, host: Algorithm | None = None) -> Algorithm:
         server:  that of the host
 
     Args:
-        share: of the energy of the inputs, at which a direction keeps half of its gradient.
+        share: of the energy of the inputs, at which a direction keeps half of its gradient; 1e-5 or more.
         host: the method whose gradients are changed, by no filter yet; None is FedAvg with equal weights.
+        every: after how many steps of a visit A is taken anew; 1 takes that of every batch.
+        patches: of an image a convolution reads at most about so many, evenly spaced.
 
     Limits:
         A large share gives the host with the filter center("maps") on its gradients.
@@ -49,4 +51,4 @@ def whitened(share: float = 0.1, host: Algorithm | None = None) -> Algorithm:
             f"whitened: host must not change gradients or perturbations already, got spectral={host.spectral!r}; use "
             "that host as it is, or one without it"
         )
-    return replace(host, spectral=Whiten(share, "maps"))
+    return replace(host, spectral=Whiten(share, "maps", every, patches))

@@ -18,8 +18,8 @@ from undrift.core.model.modules import plain_name
 OVER = ("inputs", "positions", "maps")
 """Means that can be removed before."""
 
-PATCHES = 64
-"""At most about so many patches of an image are read, evenly spaced."""
+LEAST = 1e-5
+"""The smallest share with which a factorisation in single precision is safe."""
 
 
 class Read(NamedTuple):
@@ -38,8 +38,29 @@ class Read(NamedTuple):
     size: int
 
 
+class Factor(NamedTuple):
+    """What damps the gradient of a layer: the smaller of two systems of equations, solved as far as it can be.
+
+    Args:
+        rows: L^-1 X, if the inputs X are fewer than the elements of one; otherwise None.
+        root: L of the system L L^T = X^T X + strength I otherwise.
+        strength: m share tr A, m the number of inputs.
+    """
+
+    rows: Tensor | None
+    root: Tensor
+    strength: Tensor
+
+
+class Reads(NamedTuple):
+    """The layers that are read in a visit, and the factors by their places, which steps replace."""
+
+    layers: tuple[Read, ...]
+    factors: dict[int, Factor]
+
+
 @dataclass(frozen=True)
-class Whiten(Spectral[None, None, None, None, tuple[Read, ...]]):
+class Whiten(Spectral[None, None, None, None, Reads]):
     """client:  for every dense and convolutional layer  G <- G P (I + A / (share tr A))^-1
 
     A is the mean of x x^T over the layer's inputs x in the batch: rows for a dense layer, patches for a convolution. A
@@ -55,18 +76,25 @@ class Whiten(Spectral[None, None, None, None, tuple[Read, ...]]):
     Args:
         share: of the inputs' energy, at which a direction keeps half of its gradient; a large one keeps everything.
         center: the means to remove before, "maps", "inputs" or "positions"; None removes none.
+        every: after how many steps A is taken anew; 1 takes that of every batch.
+        patches: of an image a convolution reads at most about so many, evenly spaced.
     """
 
     share: float = 0.05
     center: str | None = None
+    every: int = 1
+    patches: int = 64
 
     def __post_init__(self) -> None:
-        if not (self.share > 0 and isfinite(self.share)):
-            raise ValueError(f"Whiten: share must be above 0, got {self.share}")
+        if not (self.share >= LEAST and isfinite(self.share)):
+            raise ValueError(f"Whiten: share must be {LEAST:g} or more and finite, got {self.share}")
         if self.center is not None and self.center not in OVER:
             raise ValueError(f"Whiten: center must be one of {', '.join(OVER)}, or None, got {self.center!r}")
+        for name, value in (("every", self.every), ("patches", self.patches)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"Whiten: {name} must be a whole number of 1 or more, got {value!r}")
 
-    def begin(self, sent: None, kept: None, start: Start) -> tuple[Read, ...]:
+    def begin(self, sent: None, kept: None, start: Start) -> Reads:
         """Choose the layers and record their inputs."""
         places = {name: index for index, name in enumerate(start.layout.names)}
         sizes = {} if self.center is None else dict(means_over(self.center).sizes(start.layout))
@@ -77,51 +105,70 @@ class Whiten(Spectral[None, None, None, None, tuple[Read, ...]]):
             if weight in places and (isinstance(part, nn.Linear) or _plain(part)):
                 place = places[weight]
                 found.append(Read(place, start.tap(name, inputs=True), part, sizes.get(place, 0)))
-        return tuple(found)
+        return Reads(tuple(found), {})
 
-    def adjust(self, grad: Vector, state: tuple[Read, ...], step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: Reads, step: Step) -> Vector:
         """Damp the gradients of the layers, in place."""
-        tensors = step.layout.split(grad)
-        for place, name, layer, size in state:
+        tensors, due = step.layout.split(grad), step.step % self.every == 0
+        for place, name, layer, size in state.layers:
             seen = step.seen.get(name)
-            if isinstance(seen, Tensor) and seen.numel():  # a layer that the model does not use has none
-                weights = tensors[place].flatten(1)
-                inputs = rows(seen.detach(), layer).to(weights.dtype)
+            if not (isinstance(seen, Tensor) and seen.numel()):  # a layer that the model does not use has none
+                continue
+            weights = tensors[place].flatten(1)
+            if size:
+                remove_means(weights.view(-1, size), 1)
+            if due or place not in state.factors:
+                inputs = rows(seen.detach(), layer, self.patches).to(weights.dtype)
                 if size:
                     inputs = inputs.clone(memory_format=torch.contiguous_format)
                     remove_means(inputs.view(-1, size), 1)
-                    remove_means(weights.view(-1, size), 1)
-                weights.copy_(damp_gradient(weights, inputs, self.share))
+                state.factors[place] = factorise(inputs, self.share)
+            damp(weights, state.factors[place])
         return grad
 
 
-def damp_gradient(grad: Tensor, inputs: Tensor, share: float) -> Tensor:
-    """G (I + A / (share tr A))^-1 with A = X^T X / m, by the smaller of two systems of equations.
+def factorise(inputs: Tensor, share: float) -> Factor:
+    """What `damp` needs of the inputs of a layer.
 
     Args:
-        grad: outputs by inputs.
         inputs: m rows.
         share: of the energy, at which a direction keeps half.
     """
     count, width = inputs.shape
+    tiny = torch.finfo(inputs.dtype).tiny
     # X and m share tr A are both divided by the size of the inputs: their squares neither overflow nor vanish.
-    inputs = inputs / inputs.abs().amax().clamp_min(torch.finfo(inputs.dtype).tiny)
-    strength = (share * inputs.square().sum()).clamp_min(torch.finfo(inputs.dtype).tiny)
-    if count <= width:
-        system = inputs @ inputs.T
-        system.diagonal().add_(strength)
-        return grad - (grad @ inputs.T) @ _solve(system, inputs)
-    system = inputs.T @ inputs
+    inputs = inputs / inputs.abs().amax().clamp_min(tiny)
+    few = count <= width
+    system = inputs @ inputs.T if few else inputs.T @ inputs
+    strength = (share * system.trace()).clamp_min(tiny)
     system.diagonal().add_(strength)
-    return strength * _solve(system, grad.T).T
+    # Without a check, for which a device would be waited for: the system is positive definite.
+    root = torch.linalg.cholesky_ex(system).L
+    if not few:
+        return Factor(None, root, strength)
+    inverse = torch.linalg.solve_triangular(root, torch.eye(count, dtype=root.dtype, device=root.device), upper=False)
+    return Factor(inverse @ inputs, root, strength)
 
 
-def rows(inputs: Tensor, layer: nn.Linear | nn.Conv2d) -> Tensor:
+def damp(grad: Tensor, factor: Factor) -> Tensor:
+    """G (I + A / (share tr A))^-1 with A = X^T X / m, in place.
+
+    Args:
+        grad: outputs by inputs.
+        factor: of the inputs X.
+    """
+    if factor.rows is not None:
+        return grad.addmm_(grad @ factor.rows.T, factor.rows, alpha=-1)
+    return grad.copy_(torch.cholesky_solve(grad.T, factor.root).T.mul_(factor.strength))
+
+
+def rows(inputs: Tensor, layer: nn.Linear | nn.Conv2d, patches: int = 64) -> Tensor:
     """The inputs of a layer's outputs, one row each: examples and positions of a dense layer, patches of images.
 
     Args:
         inputs: what the layer took in.
         layer: the layer.
+        patches: of an image, at most about so many.
     """
     if isinstance(layer, nn.Linear):
         return inputs.reshape(-1, inputs.shape[-1])
@@ -130,10 +177,10 @@ def rows(inputs: Tensor, layer: nn.Linear | nn.Conv2d) -> Tensor:
     assert not isinstance(padding, str)  # see _plain
     spaces = zip(images.shape[2:], padding, layer.dilation, size, layer.stride, strict=True)
     places = [(side + 2 * pad - reach * (window - 1) - 1) // hop + 1 for side, pad, reach, window, hop in spaces]
-    apart = ceil(sqrt(places[0] * places[1] / PATCHES))
+    apart = ceil(sqrt(places[0] * places[1] / patches))
     stride = tuple(hop * apart for hop in layer.stride)
-    patches = unfold(images, size, layer.dilation, padding, stride)
-    return patches.transpose(1, 2).reshape(-1, patches.shape[1])
+    found = unfold(images, size, layer.dilation, padding, stride)
+    return found.transpose(1, 2).reshape(-1, found.shape[1])
 
 
 def _plain(part: nn.Module) -> TypeGuard[nn.Conv2d]:
@@ -141,9 +188,3 @@ def _plain(part: nn.Module) -> TypeGuard[nn.Conv2d]:
     if not isinstance(part, nn.Conv2d) or isinstance(part.padding, str):
         return False
     return part.padding_mode == "zeros" and part.groups == 1
-
-
-def _solve(system: Tensor, right: Tensor) -> Tensor:
-    """Without a check, for which a device would be waited for: the system is positive definite."""
-    found: Tensor = torch.linalg.solve_ex(system, right).result
-    return found
