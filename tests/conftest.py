@@ -1,14 +1,14 @@
 """Every test runs on one thread, as a worker does; the marks of tests are resolved, see support/selection.py."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from types import FrameType
 from typing import Any
 
 import pytest
 import torch
 
-from support import pretend, selection  # noqa: F401  a device must be there before a process's first backward pass
+from support import optional, pretend, selection  # noqa: F401  a device must be there before a process's first backward pass
 
 torch.set_num_threads(1)
 collect_ignore = ["support/operators", "support/light_fleet.py"]  # for processes of their own
@@ -46,6 +46,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left = [item for item in items if not selection.about(item, names)]
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if selection.about(item, names)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a file of tests that needs an optional library which is not installed."""
+    report = yield
+    if report.outcome == "failed" and (name := optional.missing_library(str(report.longrepr))):
+        report.outcome, report.longrepr = "skipped", (str(collector.path), 0, f"Skipped: {name} is not installed")
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 import torch
 
+from support.optional import OPTIONAL, missing_library
+
 ROOT = Path(__file__).parent.parent
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-OPTIONAL = (
-    "ray flwr flwr_datasets datasets PIL matplotlib plotly sklearn onnx onnxscript torchvision timm tensorboard mlflow "
-    "wandb pandas polars IPython s3fs accelerate peft transformers trl torchmetrics cryptography"
-)
 
 
 def read_image(_: Path) -> object:
@@ -149,6 +147,12 @@ def test_a_missing_extra_is_named(
 def test_all_has_every_extra_of_a_user() -> None:
     (whole,) = EXTRAS["all"]
     assert set(whole[len("undrift[") : -1].split(",")) == set(EXTRAS) - {"all", "dev", "docs", "examples", "test"}
+
+
+def test_only_an_absent_library_skips_a_file_of_tests() -> None:
+    assert missing_library("E   ModuleNotFoundError: No module named 'torch.nothing'") is None
+    assert missing_library("E   ImportError: cannot import name 'x' from 'undrift'") is None
+    assert missing_library("E   ModuleNotFoundError: No module named 'mlflow'") in ("mlflow", None)
 
 
 @pytest.mark.sweep(every=4)

@@ -29,6 +29,7 @@ def settings(**changes: Any) -> Config:
 
 @pytest.mark.quick
 def test_a_run_explains_itself(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
     seen: list[dict[str, Any]] = []
     outcome = start(settings(target=0.1, output={"track": ["tensorboard"]}), tmp_path / "run", seen.append)
     names = {path.name for path in outcome.folder.iterdir()}
