@@ -352,7 +352,7 @@ class Simulation:
         return partial
 
     def _sum_uploads(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
-        """Train the clients of a round, one at least, and sum their uploads, securely if the settings say so."""
+        """Train the clients of a round, one at least, and sum their uploads, under secure sums if those are set."""
         if isinstance(self.secure, Secure):
             from undrift.engine.round.secure_round import collect_secure
 
