@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from oracle.adapters import METHODS, Oracle, fedex_lora, flexlora_of_ranks, flora_of_ranks, hetlora, run
+from oracle.adapters import METHODS, Oracle, cut, fedex_lora, flexlora_of_ranks, flora_of_ranks, hetlora, run
 from undrift import Local, Simulation
 from undrift.algorithms import make
 from undrift.compose.grammar import parse
@@ -489,13 +489,24 @@ def test_flexlora_of_several_ranks_equals_its_oracle(fixed: bool) -> None:
     """With a fixed alpha every client's product has a scale of its own, and leaving it out is off by up to 4."""
     algorithm = parse(f"flexlora + leading-ranks(fixed_alpha={fixed})")
     _, state = simulate(algorithm, MIXED, 3, RANKS)
-    expected = oracle(MIXED, RANKS, (4, 1, 2))
+    expected, other = oracle(MIXED, RANKS, (4, 1, 2)), oracle(MIXED, RANKS, (4, 1, 2))
     for _ in range(3):
-        flexlora_of_ranks(expected)
-    if fixed:
-        return assert_model(MIXED, state, expected)
-    assert not torch.allclose(named(MIXED, state.params)["B"], expected.model["B"], rtol=1e-3)
-    return None
+        flexlora_of_ranks(expected, fixed)
+        flexlora_of_ranks(other, not fixed)
+    assert_model(MIXED, state, expected)
+    assert not torch.allclose(named(MIXED, state.params)["B"], other.model["B"], rtol=1e-3)
+
+
+def test_ranks_up_to_the_sum_of_the_clients_are_exact() -> None:
+    """With ranks 1, 2 and 1 in a model of rank 4 nothing is left out."""
+    local, expected = replace(LOCAL, rank=(1, 2, 1)), oracle(MIXED, LOCAL, (1, 2, 1))
+    _, before = simulate(parse("flexlora + leading-ranks"), MIXED, 1, local)
+    flexlora_of_ranks(expected, fixed_alpha=False)
+    models = [expected.descend(cut(expected, i), i, ("A", "B", "head", "bias")) for i in range(3)]
+    _, after = simulate(parse("flexlora + leading-ranks"), MIXED, 2, local)
+    got = named(MIXED, after.params)
+    torch.testing.assert_close(got["B"] @ got["A"], expected.mean_product(models), rtol=1e-10, atol=1e-12)
+    assert not torch.equal(before.params, after.params)
 
 
 @pytest.mark.parametrize("fixed", [True, False])
@@ -547,6 +558,12 @@ def test_what_ranks_cannot_do_is_refused() -> None:
         simulate(make("hetlora"), MIXED, 1, replace(LOCAL, rank=(0, 1, 2)))
     with pytest.raises(ValueError, match="must be a whole number"):
         Local(rank=(1.5, 2))
+
+
+@pytest.mark.parametrize("name", sorted({*METHODS, "fedavg + scaffold"} - {"hetlora", "flora"}))
+def test_a_rank_that_no_block_reads_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"local\.rank gives every client a rank of its own, which no block of"):
+        Simulation(parse(name), task_for(name), replace(LOCAL, rank=(4, 1, 2)))
 
 
 @pytest.mark.quick
