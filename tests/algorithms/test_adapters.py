@@ -249,7 +249,7 @@ def test_corrections_fit_where_coordinates_stay(host: str, drift: str) -> None:
 
 
 def test_scaffold_on_ffa_is_scaffold_on_a_linear_layer() -> None:
-    """FFA-LoRA is FedAvg of a layer with weight B on the inputs A x, so every correction is itself."""
+    """FFA-LoRA is FedAvg of a layer with weight B on the inputs A x, so every correction and filter is itself."""
 
     class Inner(nn.Module):
         def __init__(self) -> None:
@@ -267,7 +267,7 @@ def test_scaffold_on_ffa_is_scaffold_on_a_linear_layer() -> None:
         def model(self) -> nn.Module:
             return Inner()
 
-    for drift in ("scaffold", "feddyn"):
+    for drift in ("scaffold", "feddyn", "specgrad", "fedsam"):
         got = named(Task(), simulate(parse(f"ffa-lora + {drift}"), Task(), 4)[1].params)
         plain = bind(Inner()).layout.named(simulate(parse(drift), Small(), 4)[1].params)
         torch.testing.assert_close(got["B"], plain["B"], rtol=1e-12, atol=1e-13)
@@ -395,6 +395,29 @@ def test_product_errors_of_methods(name: str, exact: bool) -> None:
     error = dense - means[0] @ means[1]  # type: ignore[operator]
     assert found.error == pytest.approx(float(torch.linalg.matrix_norm(error)), abs=1e-12)
     assert torch.linalg.matrix_rank(error, atol=1e-12) <= (len(p) - 1) * 2
+
+
+def test_the_mean_of_cores_has_the_mean_of_the_products() -> None:
+    """Fed-SB: B and A are common, so that nothing is lost."""
+    task = task_for("fed-sb")
+    simulation, state = simulate(method("fed-sb"), task, 2)
+    each = [named(task, state.params + move) for move in client_vectors(simulation, state, range(3), "update")]
+    dense = sum(n / sum(SIZES) * x["B"] @ x["C"][0] @ x["A"] for n, x in zip(SIZES, each, strict=True))
+    got = named(task, simulation.round(state)[0].params)
+    torch.testing.assert_close(got["B"] @ got["C"][0] @ got["A"], dense, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_order_of_clients_changes_no_bit(name: str) -> None:
+    """Sums are exact, also those that singular vectors are taken of."""
+    task, states = task_for(name), []
+    for order in ([0, 1, 2], [2, 0, 1]):
+        simulation = Simulation(method(name), task, LOCAL, failures="raise")
+        state = simulation.start()
+        for _ in range(2):
+            state, _ = simulation.round(state, order)
+        states.append(state.params)
+    assert torch.equal(*states)
 
 
 def test_the_first_step_from_zero_has_no_product_error() -> None:
