@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from oracle.adapters import METHODS, Oracle, fedex_lora, flexlora_of_ranks, flora_of_ranks, hetlora, run
+from oracle.adapters import METHODS, Oracle, cut, fedex_lora, flexlora_of_ranks, flora_of_ranks, hetlora, run
 from undrift import Local, Simulation
 from undrift.algorithms import make
 from undrift.compose.grammar import parse
@@ -249,7 +249,7 @@ def test_corrections_fit_where_coordinates_stay(host: str, drift: str) -> None:
 
 
 def test_scaffold_on_ffa_is_scaffold_on_a_linear_layer() -> None:
-    """FFA-LoRA is FedAvg of a layer with weight B on the inputs A x, so every correction is itself."""
+    """FFA-LoRA is FedAvg of a layer with weight B on the inputs A x, so every correction and filter is itself."""
 
     class Inner(nn.Module):
         def __init__(self) -> None:
@@ -267,7 +267,7 @@ def test_scaffold_on_ffa_is_scaffold_on_a_linear_layer() -> None:
         def model(self) -> nn.Module:
             return Inner()
 
-    for drift in ("scaffold", "feddyn"):
+    for drift in ("scaffold", "feddyn", "specgrad", "fedsam"):
         got = named(Task(), simulate(parse(f"ffa-lora + {drift}"), Task(), 4)[1].params)
         plain = bind(Inner()).layout.named(simulate(parse(drift), Small(), 4)[1].params)
         torch.testing.assert_close(got["B"], plain["B"], rtol=1e-12, atol=1e-13)
@@ -397,6 +397,29 @@ def test_product_errors_of_methods(name: str, exact: bool) -> None:
     assert torch.linalg.matrix_rank(error, atol=1e-12) <= (len(p) - 1) * 2
 
 
+def test_the_mean_of_cores_has_the_mean_of_the_products() -> None:
+    """Fed-SB: B and A are common, so that nothing is lost."""
+    task = task_for("fed-sb")
+    simulation, state = simulate(method("fed-sb"), task, 2)
+    each = [named(task, state.params + move) for move in client_vectors(simulation, state, range(3), "update")]
+    dense = sum(n / sum(SIZES) * x["B"] @ x["C"][0] @ x["A"] for n, x in zip(SIZES, each, strict=True))
+    got = named(task, simulation.round(state)[0].params)
+    torch.testing.assert_close(got["B"] @ got["C"][0] @ got["A"], dense, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_order_of_clients_changes_no_bit(name: str) -> None:
+    """Sums are exact, also those that singular vectors are taken of."""
+    task, states = task_for(name), []
+    for order in ([0, 1, 2], [2, 0, 1]):
+        simulation = Simulation(method(name), task, LOCAL, failures="raise")
+        state = simulation.start()
+        for _ in range(2):
+            state, _ = simulation.round(state, order)
+        states.append(state.params)
+    assert torch.equal(*states)
+
+
 def test_the_first_step_from_zero_has_no_product_error() -> None:
     """At B = 0 the gradient of A is zero, so that all A_i agree after one step."""
     simulation = Simulation(make("fedavg"), Task(), replace(LOCAL, epochs=1), failures="raise")
@@ -489,13 +512,24 @@ def test_flexlora_of_several_ranks_equals_its_oracle(fixed: bool) -> None:
     """With a fixed alpha every client's product has a scale of its own, and leaving it out is off by up to 4."""
     algorithm = parse(f"flexlora + leading-ranks(fixed_alpha={fixed})")
     _, state = simulate(algorithm, MIXED, 3, RANKS)
-    expected = oracle(MIXED, RANKS, (4, 1, 2))
+    expected, other = oracle(MIXED, RANKS, (4, 1, 2)), oracle(MIXED, RANKS, (4, 1, 2))
     for _ in range(3):
-        flexlora_of_ranks(expected)
-    if fixed:
-        return assert_model(MIXED, state, expected)
-    assert not torch.allclose(named(MIXED, state.params)["B"], expected.model["B"], rtol=1e-3)
-    return None
+        flexlora_of_ranks(expected, fixed)
+        flexlora_of_ranks(other, not fixed)
+    assert_model(MIXED, state, expected)
+    assert not torch.allclose(named(MIXED, state.params)["B"], other.model["B"], rtol=1e-3)
+
+
+def test_ranks_up_to_the_sum_of_the_clients_are_exact() -> None:
+    """With ranks 1, 2 and 1 in a model of rank 4 nothing is left out."""
+    local, expected = replace(LOCAL, rank=(1, 2, 1)), oracle(MIXED, LOCAL, (1, 2, 1))
+    _, before = simulate(parse("flexlora + leading-ranks"), MIXED, 1, local)
+    flexlora_of_ranks(expected, fixed_alpha=False)
+    models = [expected.descend(cut(expected, i), i, ("A", "B", "head", "bias")) for i in range(3)]
+    _, after = simulate(parse("flexlora + leading-ranks"), MIXED, 2, local)
+    got = named(MIXED, after.params)
+    torch.testing.assert_close(got["B"] @ got["A"], expected.mean_product(models), rtol=1e-10, atol=1e-12)
+    assert not torch.equal(before.params, after.params)
 
 
 @pytest.mark.parametrize("fixed", [True, False])
@@ -547,6 +581,12 @@ def test_what_ranks_cannot_do_is_refused() -> None:
         simulate(make("hetlora"), MIXED, 1, replace(LOCAL, rank=(0, 1, 2)))
     with pytest.raises(ValueError, match="must be a whole number"):
         Local(rank=(1.5, 2))
+
+
+@pytest.mark.parametrize("name", sorted({*METHODS, "fedavg + scaffold"} - {"hetlora", "flora"}))
+def test_a_rank_that_no_block_reads_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"local\.rank gives every client a rank of its own, which no block of"):
+        Simulation(parse(name), task_for(name), replace(LOCAL, rank=(4, 1, 2)))
 
 
 @pytest.mark.quick

@@ -21,6 +21,7 @@ LOW, MEAN = "docs/evidence/findings/low-frequencies.md", "docs/evidence/findings
 RATES, PARTS = "docs/evidence/findings/learning-rates.md", "docs/evidence/findings/parts.md"
 BAD, PRIVATE = "docs/evidence/findings/poisoning.md", "docs/evidence/findings/private-accuracy.md"
 SPEED, README = "docs/evidence/performance.md", "README.md"
+ADAPTERS = "docs/guide/adapters.md"
 CASES = {"Fashion-MNIST": "Fashion-MNIST", "CIFAR-10": "CIFAR-10 (JPEG)"}
 KINDS = {"label, 0.1": "label-0.1", "label, 0.3": "label-0.3", "none": "iid"}
 
@@ -63,6 +64,11 @@ def inside_and_outside(look: dict[str, Any]) -> tuple[float, float]:
     agreement, energy = look["agreement"], look["energy_share"]
     others = sum(a * e for a, e in zip(agreement[1:], energy[1:], strict=True)) / sum(energy[1:])
     return agreement[0], others
+
+
+def adapters() -> Any:
+    """What adapters cost."""
+    return result("speed/results/adapters.json")
 
 
 def ends(values: list[float]) -> tuple[float, float]:
@@ -225,6 +231,11 @@ BOUND: dict[str, list[tuple[str, Value]]] = {
         ("four settings: `` is # to # points", lambda: ends(added("center-feddyn", "center"))),
         ("does the same: # to # points", lambda: ends(added("specgrad-feddyn", "specgrad"))),
         ("adds # points on CIFAR-10", lambda: added("fedcm", "uniform", CIFAR)[0]),
+    ],
+    ADAPTERS: [
+        ("A step takes # of that", lambda: adapters()["step"]["large"]["loop_over_bare"]),
+        ("half of the turns from # to #)", lambda: tuple(adapters()["step"]["large"]["quartiles"])),
+        ("# with a model of two layers", lambda: adapters()["step"]["small"]["loop_over_bare"]),
     ],
     BAD: [],
     PRIVATE: [],
@@ -423,6 +434,17 @@ def test_table_of_whitening() -> None:
             assert cell == f"{row['ratio'][name]:.2f} [{low:.2f}, {high:.2f}]", (model, name)
 
 
+def test_table_of_adapters() -> None:
+    rows, bases = adapters()["memory"], {"from-file": "from its file", "in-memory": "built by each process"}
+    printed = table(ADAPTERS, "| method | base | server")
+    assert len(printed) == len(rows)
+    for (method, base, *cells), row in zip(printed, rows, strict=True):
+        assert (method, base) == (f"`{row['method']}`", bases[row["base"]])
+        peaks, sent = row["peak_in_bases"], row["bytes_of_a_client"]
+        values = (peaks["server"], max(peaks["worker 0"], peaks["worker 1"]), peaks["all"], row["seconds"])
+        assert same(" ".join(cells), (*values, sent["down"] / 1e6, sent["up"] / 1e6)), cells
+
+
 def test_tables_of_peers() -> None:
     from table import markdown
 
@@ -444,6 +466,7 @@ def test_every_table_with_decimals_is_bound(page: str) -> None:
         "| method | uploads",
         "| | workers |",
         "| ratio |",
+        "| method | base |",
     )
     studied = ("| late accuracy", "| success of the trigger")
     for head, rows in tables(page).items():

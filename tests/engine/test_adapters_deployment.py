@@ -79,6 +79,7 @@ def task(hosted=range(CLIENTS), test=None):
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     with running(Deployment(tmp_path_factory.mktemp("adapters"), 3), 20) as it:
+        it.write_hosts(3)
         yield it
 
 

@@ -187,13 +187,13 @@ def hetlora(run: Oracle, lam: float = 0.001, gamma: float = 0.99) -> None:
     run.average(models)
 
 
-def flexlora_of_ranks(run: Oracle) -> None:
-    """Every client has the scale alpha / r_i, and its factors have the product that the server's have at alpha / r."""
+def flexlora_of_ranks(run: Oracle, fixed_alpha: bool = True) -> None:
+    """With a fixed alpha every client has the scale alpha / r_i, and the product that the server's factors have."""
     models, scale, full = [], run.scale, len(run.model["A"])
     product = torch.zeros_like(run.model["W"])
     for client in range(len(run.data)):
         start = cut(run, client)
-        run.scale = scale * full / run.ranks[client]
+        run.scale = scale * full / run.ranks[client] if fixed_alpha else scale
         start["B"] = start["B"] * scale / run.scale
         models.append(run.descend(start, client, ("A", "B", "head", "bias")))
         product += run.shares[client] * run.scale * models[-1]["B"] @ models[-1]["A"]

@@ -80,6 +80,14 @@ class Deployment:
         """Start what does not run."""
         self.script("up", "--nodes", str(self.nodes), *self.options)
 
+    def write_hosts(self, clients: int) -> None:
+        """The list of which node may host which of so many clients, in place of that of the app's twelve."""
+        module: Any = deploy
+        before = module.CLIENTS, module.EXAMPLES
+        module.CLIENTS, module.EXAMPLES = clients, 10_000
+        deploy.write_hosts(self.work, self.nodes)
+        module.CLIENTS, module.EXAMPLES = before
+
     def down(self) -> None:
         """Stop everything."""
         for stranger in self.strangers:
@@ -210,11 +218,7 @@ class LightDeployment(Deployment):
     def add(self, first: int, end: int) -> None:
         """Start nodes, from a number to before another, and wait until they are admitted."""
         deploy.keys(self.work, self.nodes)
-        module: Any = deploy
-        before = module.CLIENTS, module.EXAMPLES
-        module.CLIENTS, module.EXAMPLES = self.clients, 10_000
-        deploy.write_hosts(self.work, self.nodes)
-        module.CLIENTS, module.EXAMPLES = before
+        self.write_hosts(self.clients)
         found = []
         for number in range(first, end):
             key, states = self.work / "keys" / f"node{number}", deploy.private(self.work / "nodes" / f"node{number}")

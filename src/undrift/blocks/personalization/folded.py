@@ -65,6 +65,11 @@ class Folded(Personalization[None, None, None, None, Ranked | None]):
         scaled = FIXED_ALPHA if self.fixed_alpha else ""
         return Needs(model="foldable", reads=("personalization",), plain_sgd=scaled)
 
+    @property
+    def reads_rank(self) -> bool:
+        """With new factors in every round."""
+        return self.restart
+
     def refuses(self, others: Mapping[str, object]) -> str:
         """Uploads without the products, and what remembers directions of factors that are thrown away."""
         if not isinstance(others["release"], CrossProducts):

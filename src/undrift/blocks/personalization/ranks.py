@@ -124,6 +124,11 @@ class LeadingRanks(Personalization[None, OwnRanks, None, None, Ranked]):
         """A model with adapters."""
         return Needs(model="adapted", reads=("personalization",), plain_sgd=FIXED_ALPHA if self.fixed_alpha else "")
 
+    @property
+    def reads_rank(self) -> bool:
+        """True."""
+        return True
+
     def refuses(self, others: Mapping[str, object]) -> str:
         """Directions remembered in rows that are cut off."""
         return remembers_directions(others, "cuts the factors to each client's rank")

@@ -248,6 +248,20 @@ class Cost:
         return {"name": name, **asdict(self)}
 
 
+def check_rank(algorithm: Algorithm, local: Local) -> None:
+    """Raise if clients have ranks of their own, which no block of a method reads.
+
+    Args:
+        algorithm: the method.
+        local: the settings all clients share.
+    """
+    if local.rank is not None and not any(block.reads_rank for _, block in algorithm.slots()):
+        raise ValueError(
+            f"local.rank gives every client a rank of its own, which no block of {algorithm} reads; use hetlora, flora "
+            "or flexlora + leading-ranks, or leave out rank. A block of your own that reads it sets reads_rank"
+        )
+
+
 def vectors_sent(algorithm: Algorithm) -> tuple[int, int | float]:
     """How many vectors a client receives and uploads in a round; all of them without what does not travel."""
     blocks = [block for _, block in algorithm.slots()]

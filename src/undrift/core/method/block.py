@@ -152,6 +152,11 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
         """How many gradients a step needs besides the one it descends along."""
         return 0
 
+    @property
+    def reads_rank(self) -> bool:
+        """Whether it gives every client its own rank, `attributes["rank"]`; without such a block it is refused."""
+        return False
+
     def sizes(self) -> Mapping[str, int]:
         """The length of every Array field of the upload, by name; the gate rejects another."""
         return {}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import nn
 
 from undrift.core.client.vectorised import check_together
-from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm, check_rank
 from undrift.core.method.view import Setting
 from undrift.core.model.flat_model import layout_of
 from undrift.core.model.random import derive
@@ -92,6 +92,7 @@ class Job:
         return Setting(self.task.population, self.local, layout_of(self.task.model()), self.seed)
 
     def __post_init__(self) -> None:
+        check_rank(self.algorithm, self.local)
         check_together(self.algorithm, self.local, self.task)
 
     def gate(self, broadcast: Broadcast, clients: Sequence[int], cohort: int, timing: Timing = NOW) -> Gate:

@@ -25,7 +25,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from torch import nn
 
-from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm, check_rank
 from undrift.core.method.view import Setting
 from undrift.core.model.flat_model import bind
 from undrift.core.model.modules import plain_state
@@ -136,6 +136,7 @@ class UndriftStrategy(Strategy):
         algorithm, local = read_method("UndriftStrategy", algorithm), Local() if local is None else local
         check_model("UndriftStrategy", model)
         check_local("UndriftStrategy", local)
+        check_rank(algorithm, local)
         limits = (grace, over_selection, nodes, wait, poll, patience, rejoin, share)
         _check_options(population, cohort, seed, bound, deadline, quorum, *limits)
         local.check_population(population)
