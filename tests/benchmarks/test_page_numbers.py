@@ -404,7 +404,7 @@ def test_table_of_arrivals() -> None:
     }
     rows = table(SPEED, "| method | uploads per step")
     assert len(rows) == len(known)
-    names = ("ms_per_client_of_a_large_round", "ms_per_client_of_an_equal_round", "ms_per_arrival")
+    names: tuple[str, ...] = ("ms_per_client_of_a_large_round", "ms_per_client_of_an_equal_round", "ms_per_arrival")
     names += ("over_large", "over_equal", "kb_per_client_of_an_equal_round", "kb_per_arrival")
     for method, size, *cells in rows:
         assert same(" ".join(cells), tuple(known[method, size][name] for name in names)), (method, size)

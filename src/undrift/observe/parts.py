@@ -90,6 +90,24 @@ def _bands(vectors: Tensor, layout: Layout, filter: Filter | None = None, seed: 
     }
 
 
+def staleness(scene: Scene) -> Measurements:
+    """Displacements of tasks in flight against fresh ones of the same clients; nothing if no model is stale."""
+    found = lens.staleness(scene.simulation, scene.state, len(scene.clients))
+    if found is None:
+        return {}
+    agree, ages = found.agreement, found.ages
+    most, least = int(agree.argmax()), int(agree.argmin())
+    return {
+        "clients": found.clients,
+        "ages": ages,
+        "agreement": agree,
+        "ratio": found.ratio,
+        "reading": f"Displacements of age {min(ages)} to {max(ages)} agree with fresh ones of the same clients most in "
+        f"band {most} ({agree[most]:.2f}) and least in band {least} ({agree[least]:.2f}), of {len(agree)} from low to "
+        f"high; their energy is {float(found.stale.sum() / found.fresh.sum()):.2f} times that of fresh ones.",
+    }
+
+
 def divergence(scene: Scene, filter: Filter | None = None) -> Measurements:
     """How far clients are from their mean, by layer, for gradients also after a filter; the angles between them."""
     filter = filter or default_filter(scene.simulation.job.algorithm)
