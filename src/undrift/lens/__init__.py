@@ -3,7 +3,6 @@
 `client_vectors` computes clients' vectors at one model; `spread`, `consensus` and `filtering` analyse them by frequency
 band, `divergence_by_layer`, `client_drift` and `cosines` as a whole; `align` compares the features of clients' models.
 `removal_by_layer` gives the share of each layer that a filter removes, and of the variance between clients.
-`staleness` compares displacements of tasks in flight with those from the current model.
 `heterogeneity` gives the norm of the gradient and its variance between and within clients.
 For many clients, `BandStream`, `SpreadStream` and `GramStream` take one vector at a time. `EmpiricalLoss` is the loss
 around a model, for `top`, `trace`, `sharpness` and `surface`.
@@ -38,7 +37,6 @@ from undrift.lens.landscape import EmpiricalLoss, Surface, colour_range, random_
 from undrift.lens.removal import Removal, removal_by_layer
 from undrift.lens.sketch import GramStream, SpreadStream
 from undrift.lens.spectrum import BandConsensus, Spread, agreement, consensus, spread
-from undrift.lens.stale import Staleness, staleness
 from undrift.lens.stream import BandStream
 from undrift.lens.variance import Heterogeneity, HeterogeneityStream, heterogeneity
 from undrift.lens.vectors import client_vectors, sweep
@@ -61,7 +59,6 @@ __all__ = [
     "Removal",
     "Spread",
     "SpreadStream",
-    "Staleness",
     "Surface",
     "agreement",
     "align",
@@ -93,7 +90,6 @@ __all__ = [
     "removal_by_layer",
     "sharpness",
     "spread",
-    "staleness",
     "surface",
     "surfaces",
     "sweep",

@@ -14,6 +14,7 @@ from undrift.core.method.algorithm import Algorithm
 from undrift.core.model.flat_model import Layout
 from undrift.lens.alignment import PENULTIMATE
 from undrift.observe.scene import Scene
+from undrift.observe.stale import measure_staleness
 
 Measurements = dict[str, Any]
 
@@ -92,7 +93,7 @@ def _bands(vectors: Tensor, layout: Layout, filter: Filter | None = None, seed: 
 
 def staleness(scene: Scene) -> Measurements:
     """Displacements of tasks in flight against fresh ones of the same clients; nothing if no model is stale."""
-    found = lens.staleness(scene.simulation, scene.state, len(scene.clients))
+    found = measure_staleness(scene.simulation, scene.state, len(scene.clients))
     if found is None:
         return {}
     agree, ages = found.agreement, found.ages

@@ -46,7 +46,7 @@ class Staleness:
         return self.stale / self.fresh.clamp(min=torch.finfo(torch.float64).tiny)
 
 
-def staleness(
+def measure_staleness(
     run: Simulation | Job, state: ServerState, count: int = 8, *, bands: int = 10, store: Store | None = None
 ) -> Staleness | None:
     """What age does to displacements, for tasks that are in flight; without side effects.

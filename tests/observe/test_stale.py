@@ -9,7 +9,8 @@ from undrift.compose.grammar import parse
 from undrift.core.server import step as server
 from undrift.core.server.wire import fingerprint
 from undrift.engine.round.simulation import Simulation
-from undrift.lens import client_vectors, staleness
+from undrift.lens import client_vectors
+from undrift.observe.stale import measure_staleness
 from undrift.testing.rounds import LOCAL
 from undrift.testing.tasks import clinic
 
@@ -25,7 +26,7 @@ def test_energies_are_those_of_the_vectors(method: str) -> None:
     simulation = started(method)
     state = simulation.run(8)
     before = fingerprint(state)
-    found = staleness(simulation, state, bands=2)
+    found = measure_staleness(simulation, state, bands=2)
     assert found is not None and found.ages == tuple(sorted(found.ages)) and found.ages[0] >= 1
     fresh = client_vectors(simulation, state, found.clients, "update").double()
     layout = simulation.setting.layout
@@ -44,7 +45,7 @@ def test_age_changes_nothing_if_the_models_are_equal() -> None:
     assert state.flight is not None
     now = server.send(simulation.job.algorithm, state, simulation.setting)
     sent = dict.fromkeys(state.flight.sent, now)
-    found = staleness(simulation, replace(state, flight=replace(state.flight, sent=sent)), bands=2)
+    found = measure_staleness(simulation, replace(state, flight=replace(state.flight, sent=sent)), bands=2)
     assert found is not None
     assert found.agreement.tolist() == pytest.approx([1, 1], abs=1e-9) and found.ratio.tolist() == pytest.approx([1, 1])
 
@@ -52,11 +53,11 @@ def test_age_changes_nothing_if_the_models_are_equal() -> None:
 def test_it_takes_some_of_all_ages_or_nothing() -> None:
     simulation = started("fedavg + asynchronous")
     state = simulation.run(12)
-    every, two = staleness(simulation, state, bands=2), staleness(simulation, state, 2, bands=2)
+    every, two = measure_staleness(simulation, state, bands=2), measure_staleness(simulation, state, 2, bands=2)
     assert every is not None and two is not None
     assert two.ages == (every.ages[0], every.ages[-1]) and len(set(every.clients)) == len(every.clients)
-    assert staleness(simulation, simulation.start(), bands=2) is None
+    assert measure_staleness(simulation, simulation.start(), bands=2) is None
     plain = Simulation("fedavg", clinic(parse("fedavg")), LOCAL, cohort=5, durations=1.0)
-    assert staleness(plain, plain.run(2), bands=2) is None
+    assert measure_staleness(plain, plain.run(2), bands=2) is None
     with pytest.raises(ValueError, match="no tensor has"):
-        staleness(simulation, state, bands=10**6)
+        measure_staleness(simulation, state, bands=10**6)
