@@ -198,7 +198,8 @@ def result(ended: Path) -> dict[str, Any]:
 @pytest.mark.sweep(every=2)
 def test_everything_is_told(result: dict[str, Any]) -> None:
     assert result["round"] == 2 and len(result["clients"]) == 5 and result["skipped"] == {}
-    assert set(result["seconds"]) == set(PARTS) <= set(result)
+    assert set(result["seconds"]) == set(PARTS)
+    assert set(PARTS) - {"staleness"} <= set(result), "nothing is stale in synchronous rounds"
     spectrum = result["spectrum"]
     assert spectrum["bands"] == 10 and set(spectrum) >= {"gradient", "update", "perturbation", "filtered"}
     for source in ("gradient", "update", "perturbation", "filtered"):
@@ -334,3 +335,14 @@ def test_the_command(ended: Path) -> None:
     assert json.loads(found.output)["curvature"]["trace_error"] > 0
     refused = CliRunner().invoke(app, ["lens", str(ended), "--parts", "x"])
     assert refused.exit_code == 2 and "undrift lens: look: no part is named 'x'; known are spectrum" in refused.output
+
+
+def test_stale_displacements_of_a_run_with_a_schedule(tmp_path: Path, ended: Path) -> None:
+    config = settings(method="scaffold", schedule="buffered(2)", durations="log-normal(1, sd=1.5)", cohort=4, rounds=5)
+    folder = start(config, tmp_path / "run").folder
+    found = look.look(folder, clients=3, examples=40, parts=("staleness",))["staleness"]
+    assert 1 <= len(found["clients"]) <= 3 and all(age >= 1 for age in found["ages"])
+    assert len(found["agreement"]) == len(found["ratio"]) == 10 and all(-1 <= x <= 1 for x in found["agreement"])
+    output = CliRunner().invoke(app, ["lens", str(folder), "--parts", "staleness", "--clients", "3"]).output
+    assert "agree with fresh ones" in " ".join(output.split())
+    assert "staleness" not in look.look(ended, clients=5, examples=40, points=3, parts=("staleness",))

@@ -63,6 +63,16 @@ def test_figures_have_the_numbers_of_the_trace(tmp_path: Path) -> None:
     assert isinstance(line, Line) and line.x == [2.0, 4.0, 6.0, 8.0] and line.y == pytest.approx([0.2, 0.4, 0.6, 0.8])
 
 
+def test_stale_displacements_are_drawn_where_the_lens_measured_them(tmp_path: Path) -> None:
+    write_timed_run(tmp_path / "run", method="fedbuff")
+    found = {"clients": [0, 1], "ages": [1, 3], "agreement": [0.9, 0.25], "ratio": [1.0, 2.0], "reading": "..."}
+    (tmp_path / "run" / "lens.json").write_text(json.dumps({"round": 4, "clients": [0, 1], "staleness": found}))
+    figures = figures_of(tmp_path / "run")
+    for name, values in (("stale-agreement", [0.9, 0.25]), ("stale-ratio", [1.0, 2.0])):
+        (line,) = figures[name].parts[0][1].marks
+        assert isinstance(line, Line) and list(line.x) == [0.25, 0.75] and list(line.y) == values
+
+
 def test_runs_that_differ_in_their_schedule_are_in_one_frame(tmp_path: Path) -> None:
     write_timed_run(tmp_path / "a", method="scaffold", durations=1.0)
     write_timed_run(tmp_path / "b", method="scaffold", durations=1.0, schedule="buffered(2)")

@@ -59,16 +59,28 @@ def client_vectors(
     """
     job = run if isinstance(run, Job) else run.job
     check_measurable(job, clients, what, samples)
-    if store is None and isinstance(run, Simulation) and any(client in state.accepted for client in clients):
-        store = run.worker.store
-    worker = Worker(job, _Frozen(MemoryStore() if store is None else store))
+    worker = frozen_worker(run, state, clients, store)
     sent, accepted = server.send(job.algorithm, state, job.setting), state.accepted
     takes: dict[str, Callable[[int], Vector]] = {
         "gradient": lambda client: _gradient(worker, sent, client, samples),
         "perturbation": lambda client: _perturbation(worker, sent, client, samples, accepted.get(client)),
-        "update": lambda client: _update(worker, sent, client, accepted.get(client)),
+        "update": lambda client: local_update(worker, sent, client, accepted.get(client)),
     }
     return torch.stack([takes[what](client) for client in clients])
+
+
+def frozen_worker(run: Simulation | Job, state: ServerState, clients: Sequence[int], store: Store | None) -> Worker:
+    """A worker of its own that reads the clients' states and stores none.
+
+    Args:
+        run: the method, the task and the settings.
+        state: the server state.
+        clients: the clients that it will train.
+        store: where their states are; None uses the simulation's store.
+    """
+    if store is None and isinstance(run, Simulation) and any(client in state.accepted for client in clients):
+        store = run.worker.store
+    return Worker(run if isinstance(run, Job) else run.job, _Frozen(MemoryStore() if store is None else store))
 
 
 def sweep(
@@ -251,8 +263,15 @@ def _perturbation(worker: Worker, sent: Broadcast, client: int, samples: int | N
     return gave if shared is None else torch.where(shared, gave, given)
 
 
-def _update(worker: Worker, sent: Broadcast, client: int, accepted: int | None) -> Vector:
-    """The displacement of a client in the next round."""
+def local_update(worker: Worker, sent: Broadcast, client: int, accepted: int | None) -> Vector:
+    """The displacement of a client that trains from what was sent.
+
+    Args:
+        worker: see `frozen_worker`.
+        sent: what it receives.
+        client: its number.
+        accepted: the number of its last accepted visit; None if there is none.
+    """
     gate = Gate(worker.job.algorithm, worker.job.local, sent, [client], seed=worker.job.seed)
     upload = worker.visit(client, sent, accepted, gate)
     if upload is None:

@@ -26,6 +26,7 @@ PARTS: Mapping[str, Callable[[Scene], Measurements]] = {
     "views": measured.views,
     "curvature": measured.curvature,
     "surface": measured.surface,
+    "staleness": measured.staleness,
 }
 """Part -> the function that measures it."""
 

@@ -14,6 +14,7 @@ from undrift.core.method.algorithm import Algorithm
 from undrift.core.model.flat_model import Layout
 from undrift.lens.alignment import PENULTIMATE
 from undrift.observe.scene import Scene
+from undrift.observe.stale import measure_staleness
 
 Measurements = dict[str, Any]
 
@@ -87,6 +88,24 @@ def _bands(vectors: Tensor, layout: Layout, filter: Filter | None = None, seed: 
         "energy_share": shared["energy_share"],
         "reading": f"Clients agree most in band {most} ({agree[most]:.2f}) and least in band {least} "
         f"({agree[least]:.2f}), of {len(agree)} from low to high; 1 is everything, 0 is nothing.",
+    }
+
+
+def staleness(scene: Scene) -> Measurements:
+    """Displacements of tasks in flight against fresh ones of the same clients; nothing if no model is stale."""
+    found = measure_staleness(scene.simulation, scene.state, len(scene.clients))
+    if found is None:
+        return {}
+    agree, ages = found.agreement, found.ages
+    most, least = int(agree.argmax()), int(agree.argmin())
+    return {
+        "clients": found.clients,
+        "ages": ages,
+        "agreement": agree,
+        "ratio": found.ratio,
+        "reading": f"Displacements of age {min(ages)} to {max(ages)} agree with fresh ones of the same clients most in "
+        f"band {most} ({agree[most]:.2f}) and least in band {least} ({agree[least]:.2f}), of {len(agree)} from low to "
+        f"high; their energy is {float(found.stale.sum() / found.fresh.sum()):.2f} times that of fresh ones.",
     }
 
 

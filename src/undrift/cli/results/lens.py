@@ -17,7 +17,7 @@ def look_at_run(
         str | None,
         typer.Option(
             help="What to measure: spectrum, divergence, heterogeneity, alignment, embedding, joint, views, curvature, "
-            "surface; default all."
+            "surface, staleness; default all."
         ),
     ] = None,
     clients: Annotated[int, typer.Option(help="How many clients to measure.")] = 10,

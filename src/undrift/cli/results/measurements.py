@@ -32,6 +32,8 @@ def show_measurements(measurements: dict[str, Any]) -> None:
         _curvature(measurements["curvature"])
     if "surface" in measurements:
         _surface(measurements["surface"])
+    if "staleness" in measurements:
+        _print_text(measurements["staleness"]["reading"])
     for part, reason in measurements["skipped"].items():
         _print_text(f"{part} was skipped: {reason}")
 

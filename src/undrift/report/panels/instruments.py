@@ -10,7 +10,7 @@ from undrift.report.draw.assemble import LAYER, Matrix, dotted_panel, lines, mea
 from undrift.report.draw.description import Axis, Figure, Grid, Line, Panel, grid_panel, with_setting
 from undrift.report.loaded import Group, Material, lookup
 
-_FREQUENCY = Axis("frequency (share of the highest)")
+FREQUENCY = Axis("frequency (share of the highest)")
 _SOURCES = {
     "update": "updates",
     "gradient": "gradients",
@@ -68,11 +68,11 @@ def spectrum(material: Material) -> Iterator[Figure]:
             for name, keys, title, reading, axis in _BANDS:
                 if name != "variance" or source == "perturbation":
                     yield from lines(
-                        [_bands(group, name == "distance", "spectrum", source, *keys) for group in groups],
+                        [band_line(group, name == "distance", "spectrum", source, *keys) for group in groups],
                         (name, source, setting),
                         with_setting(title.format(vectors), setting),
                         reading,
-                        (_FREQUENCY, Axis(axis)),
+                        (FREQUENCY, Axis(axis)),
                         vectors,
                     )
             yield from _apart_by_layer(groups, source, vectors, setting)
@@ -96,7 +96,7 @@ def _kept_rounds(groups: Sequence[Group], source: str, vectors: str, setting: st
         for key, title in (("distance", "distance of pairs"), ("std", "its deviation")):
             rows = [(measured["round"], lookup(measured, "spectrum", source, "overall", key)) for measured in looks]
             drawn = [_line(f"round {round}", n, row) for n, (round, row) in enumerate(rows) if row]
-            panels.append((f"{group.label}, {title}", dotted_panel(_FREQUENCY, Axis(title), drawn)))
+            panels.append((f"{group.label}, {title}", dotted_panel(FREQUENCY, Axis(title), drawn)))
     return side_by_side(
         panels,
         ("bands", source, setting),
@@ -199,8 +199,14 @@ def alignment(material: Material) -> Iterator[Figure]:
         )
 
 
-def _bands(group: Group, unit: bool, *keys: str) -> Line | None:
-    """A value per band, over the bands' middles."""
+def band_line(group: Group, unit: bool, *keys: str) -> Line | None:
+    """A value per band, over the bands' middles; None without a measurement.
+
+    Args:
+        group: the runs of a method.
+        unit: scale the values to length one.
+        keys: where they are in the measurements of the lens.
+    """
     values = mean(group.lens(*keys))
     if values is None:
         return None
@@ -246,7 +252,7 @@ def _by_layer(group: Group, source: str) -> Panel | None:
         return None
     columns = (np.arange(values.shape[1]) + 0.5) / values.shape[1]
     high = float(np.max(values, initial=0, where=np.isfinite(values)))
-    return _cells(_FREQUENCY, columns.tolist(), "layer", list(layers), values, "distance (unit rows)", high)
+    return _cells(FREQUENCY, columns.tolist(), "layer", list(layers), values, "distance (unit rows)", high)
 
 
 def _over_rounds(group: Group, scale: str, *keys: str) -> Panel | None:
@@ -261,7 +267,7 @@ def _over_rounds(group: Group, scale: str, *keys: str) -> Panel | None:
     kept = [(row["round"], column) for row, column in rows if len(column) == len(names)]
     values = np.array([column for _, column in kept], dtype=float).T
     high = float(np.max(values, initial=0, where=np.isfinite(values)))
-    title = "layer" if layers else _FREQUENCY.title
+    title = "layer" if layers else FREQUENCY.title
     return _cells(Axis("round"), [round for round, _ in kept], title, names, values, scale, high) if high else None
 
 

@@ -1,13 +1,14 @@
 """Figures of runs in virtual time: who takes part how often, how old uploads are, and when everyone trained."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from undrift.core.tasks.durations import SECOND
-from undrift.report.draw.assemble import over_seeds
+from undrift.report.draw.assemble import dotted_panel, over_seeds
 from undrift.report.draw.description import Axis, Figure, Line, Panel, line_panel, point_panel, slug, with_setting
 from undrift.report.loaded import Group, LoadedRun, Material
+from undrift.report.panels.instruments import FREQUENCY, band_line
 from undrift.report.panels.partition import thin
 from undrift.report.panels.training import series
 
@@ -16,6 +17,22 @@ _TASKS = 20  # tasks of each of them, about
 _POINTS = 400  # clients in the figure of participation
 _RESULTS = (("accepted", 2), ("rejected or too old", 1), ("cancelled", 6), ("dropped", 3))  # with the style of each
 _TIME = Axis("virtual time (s)")
+_STALE = (
+    (
+        "agreement",
+        "Stale displacements against fresh ones, by frequency",
+        "Each client in flight trains from its own model and from the newest: 1 means that age changes nothing at a "
+        "frequency, 0 that nothing of the fresh direction is left.",
+        "cosine of stale and fresh",
+    ),
+    (
+        "ratio",
+        "Energy of stale displacements over fresh ones, by frequency",
+        "Above 1 a stale displacement is longer than the fresh one of the same client at this frequency.",
+        "energy, stale / fresh",
+    ),
+)
+"""Figures of stale displacements: key, title, reading and axis."""
 
 
 def timing(material: Material) -> Iterator[Figure]:
@@ -60,10 +77,19 @@ def timing(material: Material) -> Iterator[Figure]:
                 "A bar is one task, from download to arrival; of clients with many tasks the first ones are shown.",
                 [(group.label, _time_line(run)) for group, run in shown],
             ),
+            *_stale(groups),
         )
         for tab, title, reading, parts in found:
             named = tuple((label if len(parts) > 1 else "", panel) for label, panel in parts)
             yield Figure(slug(tab, setting), with_setting(title, setting), reading, named, tab)
+
+
+def _stale(groups: Sequence[Group]) -> Iterator[tuple[str, str, str, list[tuple[str, Panel]]]]:
+    """Stale displacements against fresh ones of the same clients by band, of runs that the lens has measured."""
+    for key, title, reading, axis in _STALE:
+        panel = dotted_panel(FREQUENCY, Axis(axis), [band_line(group, False, "staleness", key) for group in groups])
+        if panel is not None:
+            yield f"stale {key}", title, reading, [("", panel)]
 
 
 def _tasks(run: LoadedRun) -> list[dict[str, Any]]:
