@@ -10,7 +10,7 @@ def fedlin() -> Algorithm:
     Use it where all clients take part in every round and corrections must not be stale: none is older than the round.
     Not with small cohorts or few rounds: half of the rounds only take gradients.
 
-    A control variate of SCAFFOLD is as old as the client's last visit. FedLin asks for the gradients at the model from
+    A control variate of SCAFFOLD is as old as the client's last visit. FedLin takes the gradients at the model from
     which the round begins, so that the first step of every client is one along the gradient of the mean loss.
 
         client:  in rounds 0, 2, ..  c_i = mean of g_i(w) over the visit's batches
