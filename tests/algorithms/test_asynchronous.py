@@ -198,6 +198,7 @@ def test_schedules_are_text(schedule: Buffered | Asynchronous) -> None:
 
 
 ONE_MODEL = {
+    "fedlin",
     "scaffnew",
     "rolora",
     "fedsvd",

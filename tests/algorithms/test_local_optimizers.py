@@ -50,6 +50,7 @@ PLAIN = {
     **dict.fromkeys(SLOPES, "its variates are slopes"),
     **dict.fromkeys(MOMENTA, "its momentum is a slope"),
     "scaffnew": "its variates are displacements by the rate",
+    "fedlin": "it reads the clients' gradients off their displacements",
     "fednova": "the reach by which it divides is that of SGD",
     "q-fedavg": "it takes displacements by the rate for gradients",
     "fedrep": "moments would change while their part of the model is frozen",

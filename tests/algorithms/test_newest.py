@@ -41,6 +41,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 ]
 OWN: list[tuple[str, dict[str, Any]]] = [
     ("scaffold-m", {"beta": 0.3}),
+    ("fedlin", {}),
     ("fedswa", {"rho": 0.2, "alpha": 1.3}),
     ("fedmoswa", {"rho": 0.2, "alpha": 1.3, "gamma": 0.4}),
 ]
@@ -145,6 +146,35 @@ def test_scaffnew_on_q2c() -> None:
     h = [frame.client("drift", "c")[0] - part_of(frame.after, "drift").c for frame in frames]
     rounds_to(torch.stack(h), "2.6875", "2.908203", "2.808289")
     close(q2c("scaffnew", 60, p=0.5)[-1], 8 / 3, 1e-8)
+
+
+def test_fedlin_on_q2c() -> None:
+    """Every second round moves the model."""
+    rounds_to(q2c("fedlin", 6), "1", "2.015625", "2.015625", "2.412354", "2.412354", "2.567326")
+    close(q2c("fedlin", 120)[-1], 8 / 3, 1e-8)
+
+
+def test_fedlin_with_one_step_is_gradient_descent() -> None:
+    once = replace(FULL, epochs=1)
+    w = torch.cat([x.reshape(-1) for x in BOWLS.start.values()])
+    for row in path(make("fedlin"), BOWLS, once, 10)[1::2]:
+        slopes = [a @ (w - b) for a, b in zip(BOWLS.curvatures, BOWLS.optima, strict=True)]
+        w = w - once.lr * torch.stack(slopes).mean(0)
+        close(row, w)
+
+
+def test_fedlin_of_equal_clients_is_fedavg() -> None:
+    task = Quadratics.scalar((2.0, 2.0), (4.0, 4.0), 1.0, (1, 1))
+    close(path(make("fedlin"), task, QUARTER, 6)[1::2], path(uniform(), task, QUARTER, 3))
+
+
+def test_a_client_without_a_gradient_of_the_round_before_is_not_corrected() -> None:
+    """Client 0 trains with gradients 1 and -6, from 1 by 1.625 to 2.09375; then after a round of client 1 by itself."""
+    simulation = Simulation(make("fedlin"), Q2C, QUARTER)
+    state = simulation.start()
+    for clients, value in (([0, 1], "1"), ([0], "2.09375"), ([1], "2.09375"), ([0], "1.177734")):
+        state, _ = simulation.round(state, clients)
+        rounds_to(state.params, value)
 
 
 def test_fedmoswa_on_q2c() -> None:
@@ -260,6 +290,11 @@ def test_variates_inside_adam_are_gradients() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("fedlin + local-adam", "it reads the clients' gradients off their displacements"),
+        ("fedlin + scaffold", "in which drift=Scaffold.. would take part; leave it out, or use drift:scaffold"),
+        ("fedlin + fedadam", "in which server_optimizer=Adam"),
+        ("fedlin + objective:proximal(0.1)", "in which the pull of objective=Proximal"),
+        ("fedlin + buffered(2)", "in turn, with schedule=Buffered"),
         ("scaffnew + local-adam", "its variates are displacements by the rate"),
         ("fedinit + scaffold", "starts beside the received model, which drift=Scaffold would take for gradient steps"),
         ("fedala + drift:scaffnew", "starts from a mixture, which drift=Scaffnew would take for gradient steps"),
@@ -283,6 +318,7 @@ def test_refused_with_the_reason(text: str, message: str) -> None:
         ("fedinit", 1, 2, 2, 1, 1),
         ("scaffold-m", 1, 3, 3, 2, 1),
         ("scaffnew", 1, 2, 2, 1, 1),
+        ("fedlin", 1, 2, 2, 1, 1),
         ("fedswa", 0, 1, 1, 1, 1),
         ("fedmoswa", 1, 2, 2, 2, 1),
     ],

@@ -431,7 +431,7 @@ def test_table_of_whitening() -> None:
         assert f"{row['ms']['uniform']:.2f}" == milliseconds
         for name, cell in zip(settings, cells, strict=True):
             low, high = row["quartiles"][name]
-            assert cell == f"{row['ratio'][name]:.2f} [{low:.2f}, {high:.2f}]", (model, name)
+            assert cell == f"{row['ratio'][name]:.2f} ({low:.2f} to {high:.2f})", (model, name)
 
 
 def test_table_of_adapters() -> None:

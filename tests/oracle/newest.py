@@ -149,6 +149,26 @@ def scaffnew(p: Problem, s: Settings, rounds: int, share: float) -> Path:
     return path
 
 
+def fedlin(p: Problem, s: Settings, rounds: int) -> Path:
+    """Two exchanges t each: c_i = mean of g_i(w), c = mean c_i, w stays; then y <- y - lr (g_i(y) - c_i + c)."""
+    w, own, path = p.start(), dict[int, Params](), []
+    for t in range(rounds):
+        if t % 2 == 0:
+            gradients = {i: [p.gradient(w, batch) for batch in p.batches(i, t)] for i in p.cohort(t)}
+            if s.clip is not None:
+                gradients = {i: [scale(min(1.0, s.clip / norm(g)), g) for g in gs] for i, gs in gradients.items()}
+            own = {i: mean(gs) for i, gs in gradients.items()}
+        else:
+            c, ends = mean(list(own.values())), []
+            for i in p.cohort(t):
+                change = sub(c, own[i]) if i in own else zero(w)
+                rule = partial(lambda p, client, w, x, batch, d: add(p.gradient(x, batch), d), d=change)
+                ends.append(local(p, s, t, i, w, rule, keep)[0][-1])
+            w = mean(ends)
+        path.append(w)
+    return path
+
+
 METHODS: dict[str, Callable[..., Any]] = {
     "fedexp": fedexp,
     "fedacg": ahead,
@@ -157,6 +177,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "fedinit": fedinit,
     "scaffold-m": lambda p, s, n, beta: corrected(p, s, n, beta),
     "scaffnew": lambda p, s, n, p_: scaffnew(p, s, n, p_),
+    "fedlin": fedlin,
     "fedswa": fedswa,
     "fedmoswa": lambda p, s, n, rho, alpha, gamma: corrected(p, s, n, gamma=gamma, rho=rho, alpha=alpha),
 }

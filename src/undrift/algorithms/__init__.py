@@ -54,6 +54,7 @@ from undrift.algorithms.fedlc import fedlc as fedlc
 from undrift.algorithms.fedlesam import fedlesam as fedlesam
 from undrift.algorithms.fedlesam_d import fedlesam_d as fedlesam_d
 from undrift.algorithms.fedlesam_s import fedlesam_s as fedlesam_s
+from undrift.algorithms.fedlin import fedlin as fedlin
 from undrift.algorithms.fedlw import fedlw as fedlw
 from undrift.algorithms.fedlws import fedlws as fedlws
 from undrift.algorithms.fedlwsam import fedlwsam as fedlwsam
@@ -127,6 +128,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "scaffold": scaffold,
     "scaffold-i": scaffold_i,
     "scaffnew": scaffnew,
+    "fedlin": fedlin,
     "scaffold-m": scaffold_m,
     "feddyn": feddyn,
     "feddc": feddc,

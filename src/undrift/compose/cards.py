@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 from undrift.algorithms import ALGORITHMS, METHODS, function, make
-from undrift.blocks import Buffered, ByExamples, Uniform
+from undrift.blocks import Buffered, ByExamples, FirstGradients, Uniform
 from undrift.compose.grammar import explain_terms, parse, text
 from undrift.compose.stored import FAMILIES, PATH
 from undrift.compose.symbols import explain_symbols
@@ -89,15 +89,16 @@ def family(algorithm: Algorithm) -> str:
     """The family of an algorithm: the first rule that holds for the slots in which it differs from FedAvg."""
     own = {slot: block for slot, block in algorithm.slots() if block != getattr(Algorithm, slot)}
     aggregation = type(algorithm.aggregation)
+    corrects = isinstance(algorithm.perturbation, FirstGradients)
     rules = {
         "adapters": algorithm.needs.model in ("adapted", "foldable", "cored", "headed"),
         "asynchronous": "schedule" in own,
         "spectral": "spectral" in own,
-        "sharpness": "perturbation" in own and not algorithm.perturbation.personalizes,
+        "sharpness": "perturbation" in own and not algorithm.perturbation.personalizes and not corrects,
         "personal": algorithm.personalized,
         "robust": isinstance(algorithm.aggregation, Robust),
         "weights": aggregation not in (ByExamples, Uniform),
-        "drift": not own.keys().isdisjoint(_DRIFT),
+        "drift": corrects or not own.keys().isdisjoint(_DRIFT),
         "server": "server_optimizer" in own,
     }
     return next((name for name, holds in rules.items() if holds), "weights")

@@ -1,6 +1,7 @@
 """Where the gradient is taken."""
 
 from undrift.blocks.perturbation.consensus import Consensus
+from undrift.blocks.perturbation.first_gradients import FirstGradients
 from undrift.blocks.perturbation.fsa import FSA
 from undrift.blocks.perturbation.momentum_path import MomentumPath
 from undrift.blocks.perturbation.moreau import Moreau
@@ -16,6 +17,7 @@ __all__ = [
     "FSA",
     "SAM",
     "Consensus",
+    "FirstGradients",
     "MomentumPath",
     "Moreau",
     "OthersPath",
