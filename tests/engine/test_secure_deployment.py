@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-from support.deployment import TOOLS, Deployment, outcome, replay, running, until
+from support.deployment import NEW_APP, TOOLS, Deployment, load, outcome, replay, running, until
+from support.private_nodes import replay_private
+from undrift import Local
+from undrift.engine.flower.node.noise import NodeNoise
+from undrift.secure.settings import Secure
+from undrift.testing import fingerprint
 
 pytest.importorskip("flwr")
 pytestmark = [pytest.mark.xdist_group("secure deployment"), *TOOLS]
@@ -31,3 +36,25 @@ def test_the_final_state_is_that_of_the_plain_run_over_the_survivors(deployment:
     gone = {client for node in (1, 4) for client in range(node, 12, 6)}
     assert len(accepted[0]) == 12 and accepted[1] and not gone & set(accepted[1])
     assert final == replay(method, accepted)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_noise_in_shares_is_that_of_the_nodes_secrets(deployment: Any) -> None:
+    """Two of six nodes are killed before the second round; the others have the noise that is stated."""
+    deployment.up()
+    method, name = "uniform + private-shares(0.5, 1.0, 3)", "private"
+    run = deployment.submit(run=name, algorithm=method, num_rounds=2, cohort=12, secure=True, deadline=480.0)
+    until(lambda: deployment.rounds(name) == 1, 600)
+    for node in ("node1", "node4"):
+        deployment.kill(node)
+    accepted, final = outcome(deployment.finish(run, 900))
+    gone = {client for node in (1, 4) for client in range(node, 12, 6)}
+    assert len(accepted[0]) == 12 and len(accepted[1]) >= 3 and not gone & set(accepted[1])
+    files = {node: list((deployment.work / "nodes" / f"node{node}").glob(f"{name}-*/noise-*")) for node in range(6)}
+    assert all(len(found) == 1 for found in files.values()), files
+    held = {client: NodeNoise(files[client % 6][0]) for client in range(12)}
+    task, local = load(NEW_APP / "app" / "task.py").task(), Local(lr=0.1, batch_size=10)
+    assert final == fingerprint(replay_private(method, task, local, accepted, held, seed=0, secure=Secure(least=3)))
+    stated = deployment.summary(name)["privacy"]
+    assert stated["rounds"] == 2 and stated["epsilon"] > 0 and "secrets of the nodes" in stated["randomness"]

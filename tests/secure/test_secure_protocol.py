@@ -289,6 +289,22 @@ def test_keys_that_are_not_a_partys_own_are_refused() -> None:
         parties[3].share(keys[::-1])
 
 
+@pytest.mark.parametrize("kind", ["low order", "twice", "of another party"])
+def test_keys_that_would_stop_all_parties_leave_out_their_own(kind: str) -> None:
+    """No party can go on with such keys, so the server does not pass them on."""
+    parties, server = up_to("keys", 5)
+    own = Party(9, TERMS)
+    keys, other = own.advertise(), server.members.keys[0]
+    wrong = {"low order": bytes(32), "twice": keys.masking, "of another party": other.sealing}[kind]
+    keys = keys._replace(sealing=wrong)
+    keys = keys._replace(signature=sign(own.identity, TERMS.signed(keys)))
+    with pytest.raises(SecureError, match=r"not one of X25519|party 9 has one twice, or one of another party"):
+        server.take_keys(keys)
+    with pytest.raises(SecureError, match=r"not one of X25519|two parties have a key in common"):
+        parties[1].share([*server.keys.values(), keys])
+    assert sorted(server.keys) == [0, 1, 2, 3, 4] and parties[2].share(server.members.keys)
+
+
 def test_an_identity_that_is_known_from_elsewhere_cannot_be_replaced_by_the_server() -> None:
     """A server that puts itself in the place of party 1 signs keys of its own with an identity of its own."""
     own = [secrets.token_bytes(32) for _ in range(3)]

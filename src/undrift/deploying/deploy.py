@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -34,6 +35,7 @@ from undrift.deploying.server_task import server_task, task_record
 from undrift.engine.round.evaluate import Evaluate
 from undrift.engine.round.record import Record
 from undrift.engine.round.simulation import Simulation
+from undrift.privacy.statement import Statement
 from undrift.runs.folder.audit import past_rejections, past_uploads, past_withdrawals
 from undrift.runs.folder.files import (
     RunError,
@@ -51,6 +53,7 @@ from undrift.runs.loop.run import check_rounds, is_finished
 from undrift.runs.reading.saved_run import Outcome
 from undrift.runs.settings.config import Config
 from undrift.runs.setup.custom_tasks import named_config, same_task
+from undrift.runs.setup.open_simulation import check_budget
 from undrift.runs.setup.prepare import Setup, environment, prepare
 from undrift.util.shell import DEPLOYMENT_RECORD, SERVER_LOG
 from undrift.util.storage.files import read
@@ -231,11 +234,15 @@ def _train(
     run.write("config.toml", config.toml())
     run.note("environment.json", {"undrift": __version__, **environment(), "data": setup.title})
     name = _run_name(run, options)
-    with Simulation(setup.algorithm, task, setup.local, seed=config.seed) as simulation:
+    hidden = setup.algorithm.release.least > 0
+    shares: dict[str, Any] = {"cohort": config.cohort, "secure": options.get("secure")} if hidden else {}
+    with _Deployed(setup.algorithm, task, setup.local, seed=config.seed, **shares) as simulation:
         first = simulation.start()
         kept, latest = reopen(run, setup, first)
         state = first if latest is None else latest
         run.rewind(state.round)
+        simulation.repeated = len(run.audit.log.of_kinds("resume")) + (latest is not None)
+        check_budget(simulation, config)
         if latest is None:  # a start that is killed in its first round resumes from the same weights
             run.commit(kept, first, clients=0)
         measure = Measure(setup, simulation)
@@ -275,6 +282,20 @@ def _train(
         outcome = finish(run, setup, measure, trained.state)
         _log.info("head of the audit log, to note on another machine for undrift verify --anchor: %s", run.audit.head)
         return outcome
+
+
+class _Deployed(Simulation):
+    """What measures a deployment; its clients are trained on the nodes.
+
+    `repeated` is how often the run was resumed: each time a round may have been released twice, with other noise.
+    """
+
+    repeated = 0
+
+    def privacy(self, rounds: int, delta: float | None = None) -> Statement | None:
+        """What the run guarantees after some rounds: see `Simulation.privacy`."""
+        stated = super().privacy(rounds + self.repeated, delta)
+        return stated and replace(stated, randomness="secrets of the nodes, which the server does not know")
 
 
 def _warn_unprotected(bound: float | None, options: Mapping[str, Any]) -> None:

@@ -1,10 +1,11 @@
 """The server of a secure sum: it passes messages on, and sees the sum of the uploads that arrived, nothing else."""
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from undrift.secure.keys import agreement_key, is_signed
+from undrift.secure.keys import agree, agreement_key, is_signed
 from undrift.secure.members import Keys, Members, Terms, read_members
 from undrift.secure.party import pair_seed
 from undrift.secure.residues import Residues
@@ -43,6 +44,11 @@ class Collector:
         """Step 1: a party's keys."""
         if not is_signed(keys.identity, keys.signature, self.terms.signed(keys)):
             raise SecureError(f"keys: those of party {keys.party} are not signed by it")
+        known = {key for other in self.keys.values() for key in other[1:4]}
+        if len(known.union(keys[1:4])) < len(known) + 3:
+            raise SecureError(f"keys: party {keys.party} has one twice, or one of another party")
+        for public in (keys.sealing, keys.masking):  # those that no party can agree on would stop all others
+            agree(secrets.token_bytes(32), public, b"check")
         self.keys[keys.party] = keys
 
     def take_shares(self, party: int, sealed: Mapping[int, bytes]) -> None:
@@ -93,8 +99,8 @@ class Collector:
     def total(self) -> Residues:
         """The sum of the uploads of the survivors: the result of step 5."""
         members, left = self.members, set(self.survivors)
-        secrets = {party: self._secret(party) for party in self.sealed}
-        for party, secret in secrets.items():
+        found = {party: self._secret(party) for party in self.sealed}
+        for party, secret in found.items():
             if party in left:
                 self._total.add_mask(secret, -1)
                 continue

@@ -86,7 +86,10 @@ class Party:
                 f"shares: {len(sealed) + 1} parties around party {own} are left, {members.shares(own)} are needed"
             )
         for other, text in sealed.items():
-            pair = unseal(self._sealing_key(other, own), text)
+            try:
+                pair = unseal(self._sealing_key(other, own), text)
+            except SecureError as error:
+                raise SecureError(f"{error}; it is that of party {other}") from error
             if len(pair) != 2 * LENGTH:
                 raise SecureError(f"shares: party {other} sent {len(pair)} bytes, expected {2 * LENGTH}")
             self.shares[other] = pair

@@ -106,6 +106,16 @@ def check_secure(
             why = f"{backend} adds uploads where they are trained; leave backend out, so that each client is a party"
         if why:
             raise ValueError(f"secure: {why}")
+    check_noise_shares(secure, algorithm)
+
+
+def check_noise_shares(secure: Secure | None, algorithm: Algorithm) -> None:
+    """Raise if a method's noise is in shares, and so few clients may be in a sum that it has less noise than stated.
+
+    Args:
+        secure: the settings; None has no secure sum.
+        algorithm: the method.
+    """
     least = algorithm.release.least
     if least and (secure is None or secure.least < least):
         raise ValueError(

@@ -1,8 +1,9 @@
 """Noise in shares: every client adds a part of it, so that with secure sums no server sees a sum without noise."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil, isfinite, log2, sqrt
+from typing import TypeAlias
 
 import torch
 from torch import Generator, Tensor
@@ -12,6 +13,9 @@ from undrift.blocks.release.private import check_noise, why_uncovered
 from undrift.core.method.block import Release
 from undrift.core.method.view import End
 from undrift.core.model.flat_model import Vector
+
+Draw: TypeAlias = Callable[[int, int], Tensor]
+"""Gives whole numbers from 0 below a power of two, all equally likely: its arguments are the power and how many."""
 
 _BITS = 24  # whole numbers up to 2^24 are exact in single precision
 _TAIL = 16  # a share is larger than so many standard deviations with a probability below 1e-54
@@ -91,11 +95,15 @@ class PrivateShares(Release):
         length = float(torch.linalg.vector_norm(x))
         factor = min(1.0, self.c * (1 - 2.0**-40) / (length or 1.0)) if isfinite(length) else 0.0  # no rounding above c
         whole = torch.nan_to_num(x).mul_(factor / self.grid).trunc_()
-        whole += draw_discrete(len(x), self.deviation, end.random("share"))
+        whole += draw_discrete(len(x), self.deviation, self.open_noise(end))
         return end.share(delta.copy_(whole.mul_(self.grid)))
 
+    def open_noise(self, end: End) -> Generator | Draw:
+        """What the client's share is drawn from: the run's seed; nodes of a deployment put a secret in its place."""
+        return end.random("share")
 
-def draw_discrete(size: int, deviation: int, random: Generator) -> Tensor:
+
+def draw_discrete(size: int, deviation: int, random: Generator | Draw) -> Tensor:
     """Whole numbers from the discrete Gaussian distribution, exactly: nothing but whole numbers is drawn and compared.
 
     A number is +-(k s + j), P(k) ~ exp(-k^2 / 2), j uniform below s, accepted with exp(-j (2 k s + j) / (2 s^2)).
@@ -111,29 +119,35 @@ def draw_discrete(size: int, deviation: int, random: Generator) -> Tensor:
         >>> draw_discrete(100_000, 1000, torch.Generator().manual_seed(0)).double().std().round(decimals=-1)
         tensor(1000., dtype=torch.float64)
     """
+    draw = draw_from(random) if isinstance(random, Generator) else random
     found, missing = [torch.zeros(0, dtype=torch.int64)], size
     while missing:
-        k = _count(2 * missing + 64, random)
-        k = k[_accept(k * (k - 1), 2, random)]
-        j = _draw_below(len(k), deviation, random)
-        kept = _accept(j * (2 * k * deviation + j), 2 * deviation**2, random)
+        k = _count(2 * missing + 64, draw)
+        k = k[_accept(k * (k - 1), 2, draw)]
+        j = _draw_below(len(k), deviation, draw)
+        kept = _accept(j * (2 * k * deviation + j), 2 * deviation**2, draw)
         value = (k * deviation + j)[kept]
-        sign = 1 - 2 * torch.randint(2, (len(value),), generator=random)
+        sign = 1 - 2 * draw(2, len(value))
         found.append((sign * value)[(value > 0) | (sign > 0)][:missing])
         missing -= len(found[-1])
     return torch.cat(found)
 
 
-def _count(size: int, random: Generator) -> Tensor:
+def draw_from(random: Generator) -> Draw:
+    """Whole numbers from a generator: see `Draw`."""
+    return lambda span, size: torch.randint(span, (size,), generator=random)
+
+
+def _count(size: int, draw: Draw) -> Tensor:
     """How often exp(-1/2) accepts before it does not."""
     found, left = torch.zeros(size, dtype=torch.int64), torch.arange(size)
     while len(left):
-        left = left[_accept(torch.ones_like(left), 2, random)]
+        left = left[_accept(torch.ones_like(left), 2, draw)]
         found[left] += 1
     return found
 
 
-def _accept(above: Tensor, below: int, random: Generator) -> Tensor:
+def _accept(above: Tensor, below: int, draw: Draw) -> Tensor:
     """True with the probability exp(-above / below), for whole numbers of 0 or more.
 
     By von Neumann: of the numbers r, r / 2, r / 3, ... as probabilities, the first that fails has an odd place with the
@@ -146,7 +160,7 @@ def _accept(above: Tensor, below: int, random: Generator) -> Tensor:
         ratio = rest[left] if turn == 0 else torch.full_like(left, below)
         place = 1
         while len(left):
-            passed = _draw_below(len(left), below * place, random) < ratio
+            passed = _draw_below(len(left), below * place, draw) < ratio
             found[left[~passed]] = place % 2 == 1
             left, ratio, place = left[passed], ratio[passed], place + 1
         turn += 1
@@ -154,10 +168,10 @@ def _accept(above: Tensor, below: int, random: Generator) -> Tensor:
     return found
 
 
-def _draw_below(size: int, limit: int, random: Generator) -> Tensor:
+def _draw_below(size: int, limit: int, draw: Draw) -> Tensor:
     """Whole numbers from 0 below a limit, all equally likely."""
     span = 1 << (limit - 1).bit_length()  # a power of two divides the range of the generator
-    found = torch.randint(span, (size,), generator=random)
+    found = draw(span, size)
     while len(over := (found >= limit).nonzero().flatten()):
-        found[over] = torch.randint(span, (len(over),), generator=random)
+        found[over] = draw(span, len(over))
     return found

@@ -170,7 +170,7 @@ def check_private(algorithm: Algorithm, local: Local, model: Bound, expected: in
         algorithm: a method with a private release.
         local: the settings all clients share.
         model: the task's model.
-        expected: how many clients a round has on average; 0 in a deployment, which has no private noise yet.
+        expected: how many clients a round has on average; 0 in a deployment, whose server has no noise of its own.
     """
     why = ""
     if not expected:

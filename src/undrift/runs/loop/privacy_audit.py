@@ -25,7 +25,7 @@ from undrift.engine.worker.worker import Worker
 from undrift.privacy.canaries import CanaryBound, bound_epsilon, canary_direction, standardise
 from undrift.privacy.statement import PRIVATE_SUMS
 from undrift.runs.folder.audit import CANARIES
-from undrift.runs.folder.files import RunFolder
+from undrift.runs.folder.files import RunFolder, refuse_deployed
 from undrift.runs.settings.schema import ConfigError
 from undrift.runs.setup.open_simulation import make_simulation
 from undrift.runs.setup.prepare import prepare
@@ -45,6 +45,7 @@ def audit_run(folder: Path | str, canaries: int = 100, task: Task | None = None)
         task: the run's task, if it was made in Python.
     """
     with RunFolder.open(Path(folder)) as run:
+        refuse_deployed(run.path, "audit a simulation with the same settings")
         config = run.config
         setup = prepare(config, task=task, folder=Path(folder))
         simulation = make_simulation(setup, secure=config.secure)

@@ -81,12 +81,17 @@ def open_simulation(setup: Setup, states: Path, note: Callable[[Any], None] | No
         depth = config.output.checkpoint_every * config.output.keep + runs_behind(config)
         made = make_simulation(setup, depth=depth, backend=backend, quarantine=config.quarantine, secure=config.secure)
         simulation = stack.enter_context(made)
-        _check_budget(simulation, config)
+        check_budget(simulation, config)
         yield simulation
 
 
-def _check_budget(simulation: Simulation, config: Config) -> None:
-    """Raise if the rounds of a run would spend more than its privacy budget."""
+def check_budget(simulation: Simulation, config: Config) -> None:
+    """Raise if the rounds of a run would spend more than its privacy budget.
+
+    Args:
+        simulation: states what rounds spend.
+        config: has the rounds and the budget, if there is one.
+    """
     if config.epsilon is None:
         return
     try:

@@ -41,8 +41,9 @@ from undrift.core.records.types import Broadcast, Local
 from undrift.core.server import wire
 from undrift.core.server.wire import WireError
 from undrift.data.arrays.dataset import Dataset
+from undrift.engine.flower.node.noise import check_masked, own_noise
 from undrift.engine.flower.node.received import keep, keeps_models, patch
-from undrift.engine.flower.node.secure_node import answer_step, check_plain, is_secure, mask_partial
+from undrift.engine.flower.node.secure_node import answer_step, check_least, check_plain, is_secure, mask_partial
 from undrift.engine.flower.records import (
     LOSSES,
     Answer,
@@ -138,8 +139,10 @@ def build_app(
         if not is_secure(message):
             check_plain(context)
             return serve(worker, order, message)
-        broadcast = _read_broadcast(worker, order, message)
-        found = worker.serve(broadcast, order.clients, order.accepted, order.cohort)
+        broadcast, release = _read_broadcast(worker, order, message), worker.job.algorithm.release
+        check_least(release.least, context)
+        with own_noise(worker, folder(context, order.run) / f"noise-{context.node_id}", order.round):
+            found = worker.serve(broadcast, order.clients, order.accepted, order.cohort)
         return mask_partial(found, broadcast, order, message, context)
 
     @app.query(SECURE)
@@ -347,6 +350,7 @@ def open_visit(
 
 def serve(worker: Worker, order: Order, message: Message) -> Message:
     """Train the clients of an order; the reply is one client's upload, or the partial sum of several."""
+    check_masked(worker.job.algorithm)
     broadcast = _read_broadcast(worker, order, message)
     method, layout = worker.job.algorithm, worker.model.layout
     part = find_part(method.personalization, layout, order.round, up=True) if order.short else None
@@ -368,6 +372,7 @@ def _kept_model(worker: Worker, message: Message) -> Path | None:
 
 def answer_losses(worker: Worker, order: Order, message: Message) -> Message:
     """The losses of an order's clients, before a round; `cohort` of the order is the number of batches, 0 for all."""
+    check_masked(worker.job.algorithm)
     found = worker.losses(_read_broadcast(worker, order, message), order.clients, order.accepted, order.cohort or None)
     tensors = {"losses": torch.tensor([found[client] for client in order.clients], dtype=torch.float64)}
     return Message(Answer(order.round, "", tensors).content(order.version), reply_to=message)

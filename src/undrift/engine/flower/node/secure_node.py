@@ -73,6 +73,27 @@ def check_plain(context: Context) -> None:
         )
 
 
+def check_least(least: int, context: Context) -> None:
+    """Raise if the sum that the server will unmask may have fewer parties than a method's shares of noise are made for.
+
+    Args:
+        least: how many clients a sum must have; 0 if the method has no such noise.
+        context: of the node, with its part in the secure sum.
+    """
+    if not least:
+        return
+    try:
+        found = _load(context).terms.setting.least
+    except SecureError as error:
+        raise WireError(str(error)) from error
+    if found < least:
+        _forget(context)
+        raise WireError(
+            f"least: the server unmasks sums of {found} nodes, and the method's shares of noise are made for {least} "
+            f"clients; set secure = Secure(least={least}) on the server"
+        )
+
+
 def mask_partial(partial: Partial, broadcast: Broadcast, order: Order, message: Message, context: Context) -> Message:
     """The node's masked upload, with the numbers of the clients in it; of others the reason why they are not in it."""
     record = message.content[SECURE]

@@ -52,7 +52,7 @@ from undrift.engine.round.arguments import check_local, check_model, read_method
 from undrift.engine.round.arrivals import collect_uploads
 from undrift.engine.round.quarantine import Quarantine, QuarantineList
 from undrift.engine.round.scheduler import Scheduler
-from undrift.secure.settings import Secure, read_secure, why_not_secure
+from undrift.secure.settings import Secure, check_noise_shares, read_secure, why_not_secure
 from undrift.util.overlay import Overlay
 
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
@@ -160,8 +160,9 @@ class UndriftStrategy(Strategy):
             given: dict[str, object] = {"adaptive": adaptive, "grace": grace, "secure": secure, "share": share < 1}
             _check_schedule(algorithm, {**given, "over_selection": over_selection > 1})
             algorithm.schedule.check(self.size)
-        if algorithm.release.private:  # noise from a seed that all nodes know does not protect
-            server.check_private(algorithm, local, self._model, expected=0)
+        if algorithm.release.private:  # noise from a seed that all nodes know does not protect, shares are a node's own
+            expected = self.size if algorithm.release.least else 0
+            server.check_private(algorithm, local, self._model, expected)
         if local.example_noise:
             raise ValueError(
                 "example_noise: noise from a run's seed, which all nodes know, protects in simulations only; train "
@@ -170,6 +171,7 @@ class UndriftStrategy(Strategy):
         self.secure: Secure | None = read_secure(secure)
         if self.secure is not None:
             self._check_secure(adaptive)
+        check_noise_shares(self.secure, algorithm)
         self.quarantined = QuarantineList(quarantine)
         listed = HostsFile(hosts, population) if isinstance(hosts, str | Path) else Hosts.of(hosts)
         if isinstance(listed, Hosts):
@@ -411,7 +413,8 @@ class UndriftStrategy(Strategy):
     @property
     def _setting(self) -> Setting:
         """What all rounds have in common, for the blocks' hooks."""
-        return Setting(self.population, self.local, self._model.layout, self.seed)
+        expected = self.size if self.algorithm.release.private else 0
+        return Setting(self.population, self.local, self._model.layout, self.seed, expected)
 
     @property
     def _orders(self) -> Orders:
