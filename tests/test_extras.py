@@ -159,7 +159,8 @@ def test_only_an_absent_library_skips_a_file_of_tests() -> None:
 def test_everything_else_works_without_extras(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(OPTIONAL), encoding="utf-8")
-    words = [sys.executable, "-W", "error", str(script)]
+    quiet = "ignore:'click.utils.:DeprecationWarning"  # typer's use of click
+    words = [sys.executable, "-W", "error", "-W", quiet, str(script)]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     need = done.stdout.splitlines()[-1].split()
