@@ -42,7 +42,7 @@ def refuse(message: str) -> Callable[..., None]:
 def test_updates_that_cannot_be_computed_cost_what_needs_them_only(
     ended: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("undrift.lens.vectors._update", refuse("client 3: its loss is nan"))
+    monkeypatch.setattr("undrift.lens.vectors.local_update", refuse("client 3: its loss is nan"))
     found = look.look(ended, parts=["spectrum", "divergence", "embedding", "views"], **FEW)
     assert {"gradient", "perturbation", "filtered"} <= set(found["spectrum"]) and "update" not in found["spectrum"]
     assert {"gradient", "gradient_relative", "filtered"} <= set(found["divergence"])

@@ -300,7 +300,7 @@ BAD = [
     Bad(center, ("inputs", 1.5), "center: share must be from 0 to 1, got 1.5"),
     Bad(Whiten, (0.0,), "Whiten: share must be 1e-05 or more and finite, got 0.0"),
     Bad(Whiten, (0.1, "maps", 0), "Whiten: every must be a whole number of 1 or more, got 0"),
-    Bad(Whiten, (0.1, "maps", 1, 0.5), "Whiten: patches must be a whole number of 1 or more, got 0.5"),
+    Bad(Whiten, (0.1, "maps", 1, 0), "Whiten: patches must be a whole number of 1 or more, got 0"),
     Bad(Whiten, (0.1, "outputs"), "Whiten: center must be one of inputs, positions, maps, or None, got 'outputs'"),
     Bad(block_means, (0,), "block_means: size must be 1 or more neighbours, got 0"),
     Bad(lambda: high_pass(0.1, scope="some"), (), 'scope must be "all", "weights"'),

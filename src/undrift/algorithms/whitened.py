@@ -35,7 +35,7 @@ def whitened(share: float = 0.1, host: Algorithm | None = None, every: int = 1, 
 
     Example:
         >>> whitened()
-        Algorithm(spectral=Whiten(share=0.1, center='maps'), aggregation=Uniform())
+        Algorithm(spectral=Whiten(share=0.1, center='maps', every=1, patches=64), aggregation=Uniform())
 
     References:
         Undrift, docs/evidence/findings/mean-part.md; the input side of K-FAC (Martens and Grosse 2015) without means.
