@@ -38,3 +38,20 @@ def hostile_table(results: dict[str, dict[str, Any]]) -> str:
             cells += [it["outcome"], f"{it['seconds']:.0f}", f"{it['norm']:.2f}", f"{it['distance']:.2f}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def party_table(results: dict[str, dict[str, Any]]) -> str:
+    """The table of docs/evidence/reliability.md about a hostile party of secure sums, in Markdown.
+
+    Args:
+        results: what `make hostile` measured: of each run, every round.
+    """
+    lines = [
+        "| round | the hostile party sends | its upload | clients in the sum | seconds | norm |",
+        "|---|---|---|---|---|---|",
+    ]
+    for number, it in sorted(results["secure"].items(), key=lambda pair: int(pair[0])):
+        upload = "round abandoned" if it["outcome"] == "abandoned" else it["outcome"]
+        cells = [number, it["behaviour"], upload, str(it["clients"]), f"{it['seconds']:.0f}", f"{it['norm']:.3f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)

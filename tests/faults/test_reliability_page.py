@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from faults.figures import hostile_table
+from faults.figures import hostile_table, party_table
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "evidence" / "reliability.md").read_text(encoding="utf-8")
@@ -100,3 +100,9 @@ def test_every_number_of_a_figure_is_in_a_result_or_in_the_test(row: str) -> Non
 
 def test_the_table_of_the_hostile_node_is_what_was_measured() -> None:
     assert hostile_table(json.loads((RESULTS / "hostile.json").read_text())) in PAGE
+
+
+def test_the_table_of_the_hostile_party_is_what_was_measured() -> None:
+    results = json.loads((RESULTS / "hostile.json").read_text())
+    assert party_table(results) in PAGE
+    assert all(it["exact"] for it in results["secure"].values())  # as the text says

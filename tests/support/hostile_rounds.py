@@ -2,17 +2,20 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from support import hostile_party
 from support.deployment import load
 from support.hostile_node import BAD, BEHAVIOURS, CLIENTS
 from support.new_app import NEW_APP
 from undrift import Local, Simulation, make
 from undrift.core.records.types import ServerState
 from undrift.core.server.wire import from_bytes, to_bytes
+from undrift.testing import fingerprint
 
 METHOD, DEADLINE, LOCAL = "fedavg", 40.0, Local(lr=0.1, batch_size=10, epochs=1)
 ROUNDS = len(BEHAVIOURS) + 2  # the first and the last are honest
@@ -94,3 +97,38 @@ def check(found: dict[int, dict[str, Any]], accepted: Sequence[str] = (), absent
         assert kind == known.get(it["behaviour"], "rejected"), it
         assert kind == "accepted" or it["distance"] == 0.0, it
         assert it["distance"] <= 2 * it["bound"] and -10 < it["loss"] < 100, it
+
+
+def became_of_sums(run: Path, states: Path, accepted: Sequence[Sequence[int]]) -> dict[int, dict[str, Any]]:
+    """Of every round with a hostile party of secure sums: what became of its upload, and whether the sum is exact.
+
+    The state after each round is compared with that of a plain round over the accepted clients from the state before.
+
+    Args:
+        run: the folder of the run.
+        states: has the state after every round.
+        accepted: the clients accepted in each round.
+    """
+    simulation = Simulation(make(METHOD), load(NEW_APP / "app" / "task.py").task(), LOCAL, seed=0)
+    before, found = simulation.start(), {}
+    others = [client for client in range(CLIENTS) if client % hostile_party.NODES != hostile_party.BAD]
+    kinds = {(): "abandoned", (*others,): "left out", (*range(CLIENTS),): "accepted"}
+    names = ["honest", *hostile_party.BEHAVIOURS, "honest"]
+    steps = ["", *(step for step, _, _ in hostile_party.BEHAVIOURS.values()), ""]
+    rows = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    for row, given, name, step in zip(rows, accepted, names, steps, strict=True):
+        clients, number = sorted(given), row["round"]
+        expected = simulation.round(before, clients)[0] if clients else replace(before, round=number)
+        state = from_bytes(ServerState, make(METHOD), (states / str(number)).read_bytes(), len(before.params))
+        found[number] = {
+            "behaviour": name,
+            "step": step,
+            "outcome": kinds.get((*clients,), f"clients {clients}"),
+            "clients": len(clients),
+            "exact": fingerprint(state) == fingerprint(expected),
+            "seconds": round(row["seconds"], 1),
+            "accuracy": row.get("accuracy"),
+            "norm": distance(state.params),
+        }
+        before = state
+    return found
