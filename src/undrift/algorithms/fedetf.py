@@ -15,9 +15,9 @@ def fedetf(tau: float = 1.0) -> Algorithm:
     places on every client. Logits are cosines times one trained number, and the balanced softmax counts a client's
     classes.
 
-        V = sqrt(C/(C-1)) U (I - 1 1^T / C),   U^T U = I, from a seed, the same everywhere
-        z(x) = s V^T f(x) / ||f(x)||,   s a parameter of the model
         client:  loss <- mean_x CE(z(x) + tau log n, y), n_c the client's examples of class c
+                 z(x) = s V^T f(x) / ||f(x)||,   s a parameter of the model
+                 V = sqrt(C/(C-1)) U (I - 1 1^T / C),   U^T U = I, from a seed, the same everywhere
         server:  FedAvg, s as the other parameters;   V is not sent
 
     Args:
