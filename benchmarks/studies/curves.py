@@ -2,9 +2,9 @@
 
 Digits (1,338 images of 8 x 8 for training), 20 clients (Dirichlet 0.1), 10 of them in each of 12 rounds, one epoch of
 batches of 10 at rate 0.1 (0.01 for AdamW and Muon on the clients), a small MLP (FedCR: the same with latent units;
-methods for adapters: its hidden layer is frozen and has one), one seed. Methods with personal models have the mean
-accuracy of these on each client's own test; FedAvg has both. Like `smoke.py` it shows that a method learns, not how
-good it is.
+FedETF: with a fixed classifier; methods for adapters: its hidden layer is frozen and has one), one seed. Methods with
+personal models have the mean accuracy of these on each client's own test; FedAvg has both. Like `smoke.py` it shows
+that a method learns, not how good it is.
 
     python benchmarks/studies/curves.py --json > benchmarks/studies/results/curves.json
 """
@@ -22,7 +22,7 @@ from shared import each_method, personal_accuracy, versions
 from undrift import Algorithm, Local, Simulation, make
 from undrift.data import Dataset, DataTask, load
 from undrift.data import partition as split
-from undrift.models import MLP, Variational, lora_mlp
+from undrift.models import MLP, Simplex, Variational, lora_mlp
 
 LOCAL = Local(lr=0.1, epochs=1, batch_size=10)
 SMALL = ("fedadamw", "fedlada", "fedmuon", "fedpac-muon", "fedmuon-cv")
@@ -38,9 +38,11 @@ TEXT = (
 
 
 def network(kind: str) -> nn.Module:
-    """One hidden layer of 64 units; with latent units or an adapter for methods that need them."""
+    """One hidden layer of 64 units; with latent units, a fixed classifier or an adapter for methods that need them."""
     if kind == "variational":
         return Variational(nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU()), 64)
+    if kind == "simplex":
+        return Simplex(nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU()), 64)
     if not kind:
         return MLP(64, 10, width=64)
     heads = {"cored": 1, "headed": 4}.get(kind, 0)

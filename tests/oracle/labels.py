@@ -25,12 +25,14 @@ def ce(logits: Tensor, label: int) -> Tensor:
 
 def over(x: Params, batch: Any, shift: list[float], factor: list[float]) -> Tensor:
     """Mean cross entropy of factor * logits + shift; a class with shift None leaves the softmax."""
-    logits, _ = projected(x, batch[0], "")
+    return shifted(projected(x, batch[0], "")[0], batch[1].tolist(), shift, factor)
+
+
+def shifted(logits: Any, labels: list[int], shift: list[float], factor: list[float]) -> Tensor:
+    """The same of given logits, one row per example."""
     kept = [c for c, value in enumerate(shift) if value > -float("inf")]
     rows = [[row[c] * factor[c] + shift[c] for c in kept] for row in logits]
-    return torch.stack(
-        [ce(torch.stack(row), kept.index(y)) for row, y in zip(rows, batch[1].tolist(), strict=True)]
-    ).mean()
+    return torch.stack([ce(torch.stack(row), kept.index(y)) for row, y in zip(rows, labels, strict=True)]).mean()
 
 
 def fedlc(x: Params, w: Params, batch: Any, counts: list[int], tau: float) -> Tensor:
@@ -46,6 +48,37 @@ def fedrs(x: Params, w: Params, batch: Any, counts: list[int], alpha: float) -> 
 def balanced(x: Params, w: Params, batch: Any, counts: list[int], tau: float = 1.0) -> Tensor:
     """z_c + tau log n_c."""
     return over(x, batch, [tau * log(n) if n else -float("inf") for n in counts], [1.0] * len(counts))
+
+
+def corners(classes: int, dimension: int, seed: int) -> Tensor:
+    """sqrt(C/(C-1)) U (I - 1 1^T / C) by Gram and Schmidt, one number after the other."""
+    draw = torch.Generator().manual_seed(seed)
+    rows = torch.randn(dimension, classes, generator=draw, dtype=torch.float64).tolist()
+    found: list[list[float]] = []
+    for c in range(classes):
+        x = [row[c] for row in rows]
+        for u in found:
+            share = sum(a * b for a, b in zip(x, u, strict=True))
+            x = [a - share * b for a, b in zip(x, u, strict=True)]
+        length = sum(a * a for a in x) ** 0.5
+        found.append([a / length for a in x])
+    middle = [sum(u[k] for u in found) / classes for k in range(dimension)]
+    factor = (classes / (classes - 1)) ** 0.5
+    columns = [[factor * (a - b) for a, b in zip(u, middle, strict=True)] for u in found]
+    return torch.tensor(columns, dtype=torch.float64).T
+
+
+def fedetf(x: Params, w: Params, batch: Any, counts: list[int], tau: float, corners: Tensor) -> Tensor:
+    """z_c = s v_c . f / ||f||, f = head(tanh(body)); then z_c + tau log n_c."""
+    logits = []
+    for row in batch[0]:
+        hidden = torch.tanh(x["body.0.weight"] @ row + x["body.0.bias"])
+        f = x["head.weight"] @ hidden + x["head.bias"]
+        length = sum(f[k] ** 2 for k in range(len(f))) ** 0.5
+        z = [sum(corners[k, c] * f[k] for k in range(len(f))) / length for c in range(corners.shape[1])]
+        logits.append([x["scale"][0] * value for value in z])
+    shift = [tau * log(n) if n else -float("inf") for n in counts]
+    return shifted(logits, batch[1].tolist(), shift, [1.0] * len(counts))
 
 
 def kl(teacher: list[Tensor], own: list[Tensor]) -> Tensor:
@@ -138,6 +171,7 @@ METHODS: dict[str, Callable[..., Path]] = {
     "fedlc": average_of(fedlc),
     "fedrs": average_of(fedrs),
     "balanced": average_of(balanced),
+    "fedetf": average_of(fedetf),
     "fedntd": average_of(fedntd),
     "fedvls": average_of(fedvls),
     "feddecorr": average_of(feddecorr),

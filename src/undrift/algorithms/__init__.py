@@ -35,6 +35,7 @@ from undrift.algorithms.feddc import feddc as feddc
 from undrift.algorithms.feddecorr import feddecorr as feddecorr
 from undrift.algorithms.feddisco import feddisco as feddisco
 from undrift.algorithms.feddyn import feddyn as feddyn
+from undrift.algorithms.fedetf import fedetf as fedetf
 from undrift.algorithms.fedex_lora import fedex_lora as fedex_lora
 from undrift.algorithms.fedexp import fedexp as fedexp
 from undrift.algorithms.fedfa import fedfa as fedfa
@@ -168,6 +169,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedrs": fedrs,
     "fedntd": fedntd,
     "fedvls": fedvls,
+    "fedetf": fedetf,
     "feddecorr": feddecorr,
     "feduv": feduv,
     "fedsam": fedsam,

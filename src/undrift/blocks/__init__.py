@@ -45,6 +45,7 @@ from undrift.blocks.local_optimizer import (
 from undrift.blocks.momentum import AdaptiveMomentum, LocalMomentum, ServerMomentum
 from undrift.blocks.objective import (
     BalancedLogits,
+    BalancedSimplex,
     CalibratedLogits,
     CommonRepresentation,
     Contrast,
@@ -156,6 +157,7 @@ __all__ = [
     "AutoStep",
     "Average",
     "BalancedLogits",
+    "BalancedSimplex",
     "Buffered",
     "Bulyan",
     "ByAge",

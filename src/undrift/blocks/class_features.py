@@ -27,7 +27,12 @@ def rows_of(v: Vector, layout: Layout, block: str) -> tuple[Tensor, Tensor]:
     """
     *_, rows, numbers = [torch.empty(0)] * 2 + layout.split(v)
     last = layout.layers[-1]
-    if rows.dim() != 2 or numbers.shape != rows.shape[:1] or last.stop - last.start != rows.numel() + len(numbers):
+    if (
+        "Projection" in layout.owners[-1:]
+        or rows.dim() != 2
+        or numbers.shape != rows.shape[:1]
+        or last.stop - last.start != rows.numel() + len(numbers)
+    ):
         raise TypeError(f"{block} needs a model whose last module is linear, with a bias: its input are the features")
     return rows, numbers
 
@@ -65,4 +70,17 @@ def refuses_samples(others: Mapping[str, object]) -> str:
         if isinstance(other, Block) and other.needs.model == "variational":
             found = f"{slot}={type(other).__name__}"
             return f"compares one feature vector per example, the model of {found} gives several; use fedper"
+    return ""
+
+
+def refuses_fixed(others: Mapping[str, object]) -> str:
+    """Why heads with a row per class do not fit others: a simplex model has none that trains; "" if they do.
+
+    Args:
+        others: the other blocks by slot.
+    """
+    for slot, other in others.items():
+        if isinstance(other, Block) and other.needs.model == "simplex":
+            found = f"{slot}={type(other).__name__}"
+            return f"combines linear heads with a row per class, the model of {found} has a fixed one; use fedper"
     return ""

@@ -38,6 +38,7 @@ MODELS = (
     "lora-mlp-heads",
     "lstm",
     "variational-cnn",
+    "simplex-cnn",
     "densenet121",
     "vit-tiny",
 )

@@ -14,6 +14,7 @@ from undrift.models.cnn import CNN5, SmallCNN
 from undrift.models.lstm import CharLSTM
 from undrift.models.mlp import MLP
 from undrift.models.resnet import ResNet, resnet, resnet18
+from undrift.models.simplex import Simplex, corners, simplex_cnn
 from undrift.models.start import Started, fit, freeze, hash_weights, read_weights
 from undrift.models.variational import Variational, variational_cnn
 from undrift.models.vision import densenet121, vit_tiny
@@ -39,6 +40,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "lora-mlp-heads": partial(lora_mlp, heads=4),
     "lstm": CharLSTM,
     "variational-cnn": variational_cnn,
+    "simplex-cnn": simplex_cnn,
     "densenet121": densenet121,
     "vit-tiny": vit_tiny,
 }
@@ -46,13 +48,20 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 
 KINDS: dict[str, str] = {
     "variational-cnn": "variational",
+    "simplex-cnn": "simplex",
     "lora-mlp": "adapted",
     "lora-mlp-open": "foldable",
     "lora-mlp-core": "cored",
     "lora-mlp-heads": "headed",
 }
-"""Name -> the kind of model, for blocks that need one: "variational" has latent units, "adapted" has low-rank adapters,
-"foldable" has them on weights that travel, "headed" with cores between the factors, and "cored" both."""
+"""Name -> the kind of model, for blocks that need one: "variational" has latent units, "simplex" a fixed classifier and
+"adapted" low-rank adapters, "foldable" has them on weights that travel, "headed" with cores between the factors, and
+"cored" both."""
+
+MAKERS: dict[str, str] = {"variational": "Variational", "simplex": "Simplex"}
+"""Kind -> the class here that makes such a model of one's own body."""
+
+_CLASSIFIES = {"variational": "gives log probabilities of classes", "simplex": "has a corner for every class"}
 
 INPUTS: dict[str, str] = {
     name: next((data for key, data in {"symbols": "text", "inputs": "table"}.items() if key in takes), "image")
@@ -60,7 +69,7 @@ INPUTS: dict[str, str] = {
 }
 """Name -> the model's input: "image", "text" or "table"."""
 
-ROWS = ("mlp", *(name for name, kind in KINDS.items() if kind != "variational"))
+ROWS = ("mlp", *(name for name, kind in KINDS.items() if kind not in MAKERS))
 """Models of tables that also read images, as rows of pixels."""
 
 PLUGINS = PluginGroup("undrift.models", MODELS)
@@ -126,10 +135,10 @@ def build(
     elif INPUTS.get(name, data) != data:
         other = next(model for model, reads in INPUTS.items() if reads == data)
         raise ValueError(f"model {name!r} reads {INPUTS[name]} data and these are {data} data; try {other!r}")
-    if KINDS.get(name) == "variational" and not classes:
+    if (kind := KINDS.get(name, "")) in _CLASSIFIES and not classes:
         raise ValueError(
-            f"model {name!r} gives log probabilities of classes, and these targets are numbers or several labels; try "
-            "'small-cnn', with a method that needs no variational model"
+            f"model {name!r} {_CLASSIFIES[kind]}, and these targets are numbers or several labels; try 'small-cnn', "
+            f"with a method that needs no {kind} model"
         )
     if name in MODELS and not classes and "outputs" not in signature(make).parameters:
         classes = outputs  # ours end in a linear layer, which predicts numbers as well
@@ -201,18 +210,21 @@ __all__ = [
     "CNN5",
     "INPUTS",
     "KINDS",
+    "MAKERS",
     "MLP",
     "MODELS",
     "PLUGINS",
     "AdaptedLinear",
     "CharLSTM",
     "ResNet",
+    "Simplex",
     "SmallCNN",
     "Started",
     "Variational",
     "add_cores",
     "arguments",
     "build",
+    "corners",
     "densenet121",
     "fit",
     "fold_cores",
@@ -224,6 +236,7 @@ __all__ = [
     "read_weights",
     "resnet",
     "resnet18",
+    "simplex_cnn",
     "variational_cnn",
     "vit_tiny",
 ]

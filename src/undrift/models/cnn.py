@@ -93,6 +93,31 @@ class SmallCNN(nn.Module):
         return logits
 
 
+def cnn_body(name: str, classes: int, channels: int, image: int) -> tuple[nn.Module, int]:
+    """A CNN without its last linear layer, and how many inputs that had.
+
+    The layer is drawn and dropped, so that the others have the weights of the full network of the same seed.
+
+    Args:
+        name: "small-cnn" or "cnn".
+        classes: how many outputs the layer had.
+        channels: how many channels the images have.
+        image: height and width of the images.
+
+    Example:
+        >>> cnn_body("small-cnn", 10, 1, 28)[1]
+        128
+    """
+    if name not in ("small-cnn", "cnn"):
+        raise ValueError(f"cnn_body: body must be 'small-cnn' or 'cnn', got {name!r}")
+    encoder: SmallCNN | CNN5 = (SmallCNN if name == "small-cnn" else CNN5)(classes, channels, image)
+    within, last = (encoder, "head") if isinstance(encoder, SmallCNN) else (encoder.classifier, "4")
+    head = within.get_submodule(last)
+    assert isinstance(head, nn.Linear)
+    within.register_module(last, nn.Identity())
+    return encoder, head.in_features
+
+
 def _side(image: int, loss: int, model: str) -> int:
     """An image's side after two convolutions that each remove `loss` pixels and are pooled by 2."""
     side = ((image - loss) // 2 - loss) // 2

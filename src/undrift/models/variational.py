@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from undrift.blocks.objective.gaussians import decode_gaussian
-from undrift.models.cnn import CNN5, SmallCNN
+from undrift.models.cnn import cnn_body
 
 
 class Variational(nn.Module):
@@ -74,11 +74,5 @@ def variational_cnn(
         >>> sum(p.numel() for p in variational_cnn().parameters())
         342858
     """
-    if body not in ("small-cnn", "cnn"):
-        raise ValueError(f"variational_cnn: body must be 'small-cnn' or 'cnn', got {body!r}")
-    encoder: SmallCNN | CNN5 = (SmallCNN if body == "small-cnn" else CNN5)(classes, channels, image)
-    within, last = (encoder, "head") if isinstance(encoder, SmallCNN) else (encoder.classifier, "4")
-    head = within.get_submodule(last)
-    assert isinstance(head, nn.Linear)
-    within.register_module(last, nn.Identity())
-    return Variational(encoder, head.in_features, latent, classes, samples)
+    encoder, features = cnn_body(body, classes, channels, image)
+    return Variational(encoder, features, latent, classes, samples)

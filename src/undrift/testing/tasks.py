@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.records.place import Place
-from undrift.models import AdaptedLinear, Variational, add_cores, open_base
+from undrift.models import AdaptedLinear, Simplex, Variational, add_cores, open_base
 
 
 class _Free(nn.Module):
@@ -110,6 +110,11 @@ def _variational(latent: int, classes: int, samples: int = 2) -> nn.Module:
     return Variational(_body(), 4 * 4 * 4, latent, classes, samples)
 
 
+def _make_simplex() -> nn.Module:
+    """The same body before features of length one and a fixed classifier."""
+    return Simplex(_body(), 4 * 4 * 4, 3, 5, 2.0)
+
+
 def _make_adapted(base: bool = False, heads: int = 0) -> nn.Module:
     """The same body before a layer with an adapter, perhaps with cores, and a head."""
     layers = OrderedDict(body=_body(), layer=AdaptedLinear(nn.Linear(4 * 4 * 4, 5), 2, 2.0), head=nn.Linear(5, 3))
@@ -204,6 +209,7 @@ class Clinic:
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "variational": _variational,
+    "simplex": _make_simplex,
     "adapted": _make_adapted,
     "foldable": partial(_make_adapted, True),
     "cored": partial(_make_adapted, True, 1),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.aggregation.rows import mean
-from undrift.blocks.class_features import features_at, refuses_samples, rows_of, sums_by_class
+from undrift.blocks.class_features import features_at, refuses_fixed, refuses_samples, rows_of, sums_by_class
 from undrift.blocks.objective.contrast import last_linear
 from undrift.blocks.personalization.adaptive import reads_steps
 from undrift.core.method.aggregation import Gathering
@@ -66,7 +66,7 @@ class CombinedHeads(Gathering[HeadChoice, Candidate, HeadChoice, HeadSpread, Hea
         schedule = others["schedule"]
         if isinstance(schedule, Synchronous) and schedule.overlaps:
             return f"compares features of one round, found schedule={schedule!r}; use fedper"
-        return refuses_samples(others) or reads_steps(others, "begins with a combined head")
+        return refuses_samples(others) or refuses_fixed(others) or reads_steps(others, "begins with a combined head")
 
     def init_server(self, w: Vector) -> HeadChoice:
         """No heads."""

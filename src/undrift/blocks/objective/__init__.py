@@ -1,6 +1,6 @@
 """Terms added to the clients' loss."""
 
-from undrift.blocks.objective.calibration import BalancedLogits, CalibratedLogits, RestrictedLogits
+from undrift.blocks.objective.calibration import BalancedLogits, BalancedSimplex, CalibratedLogits, RestrictedLogits
 from undrift.blocks.objective.common import CommonRepresentation
 from undrift.blocks.objective.contrast import Contrast
 from undrift.blocks.objective.distillation import NotTrue, VacantClasses
@@ -10,6 +10,7 @@ from undrift.blocks.objective.proximal import Proximal
 
 __all__ = [
     "BalancedLogits",
+    "BalancedSimplex",
     "CalibratedLogits",
     "CommonRepresentation",
     "Contrast",

@@ -1,9 +1,9 @@
-"""Logits adapted to a client's labels in training: FedLC's calibration, FedRS's restriction, the balanced softmax."""
+"""Logits adapted to a client's labels in training: FedLC's, FedRS's, FedETF's, and the balanced softmax."""
 
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from undrift.core.method.block import Needs, Objective
@@ -153,3 +153,38 @@ class BalancedLogits(_ShiftedLogits):
     def adapt(self, logits: Tensor, counts: Tensor) -> Tensor:
         """Add the logarithms of the counts; that of a missing class is minus infinity."""
         return logits + self.tau * counts.to(logits.dtype).log()
+
+
+@dataclass(frozen=True)
+class BalancedSimplex(BalancedLogits):
+    """client:  loss <- mean_x CE(s V^T f(x) / ||f(x)|| + tau log n, y), n_c the client's examples of class c
+
+    The model has f, s and V, the fixed corners of a simplex. A class without examples has no part in the sum of the
+    softmax.
+
+    Args:
+        tau: strength of the balance; 0 switches it off, and 1 makes the logits those of balanced classes.
+    """
+
+    @property
+    def needs(self) -> Needs:
+        """The counts of a client's labels, and a model with a fixed classifier."""
+        return Needs(model="simplex", labels=True)
+
+    def begin(self, sent: None, kept: None, start: Start) -> Tensor | None:
+        """Watch the logits of such a model."""
+        self.check_model(start.module)
+        return super().begin(sent, kept, start)
+
+    def check_model(self, module: nn.Module) -> None:
+        """Refuse a model without a fixed classifier.
+
+        Args:
+            module: the model.
+        """
+        vertices = getattr(module, "vertices", None)
+        if not isinstance(vertices, Tensor) or isinstance(vertices, nn.Parameter):
+            raise TypeError(
+                f"BalancedSimplex: {type(module).__name__} has no fixed corners of a simplex, a buffer named vertices; "
+                "use model 'simplex-cnn', or undrift.models.Simplex(body, ...)"
+            )

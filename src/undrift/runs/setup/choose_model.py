@@ -10,7 +10,7 @@ import torch
 from undrift.core.method.algorithm import Algorithm
 from undrift.data import Dataset, DataTask
 from undrift.data.arrays.preprocess import Preprocess
-from undrift.models import INPUTS, KINDS, MODELS, ROWS, Variational, build
+from undrift.models import INPUTS, KINDS, MAKERS, MODELS, ROWS, Variational, build
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.named_arguments import parts
 from undrift.runs.settings.schema import ConfigError
@@ -95,7 +95,7 @@ def check_kind(config: Config, make: Callable[[], torch.nn.Module], dataset: Dat
     fitting = [one for one in known if INPUTS[one] == dataset.kind or (one in ROWS and dataset.kind == "image")]
     if kind and name in MODELS and name not in fitting:
         why = f"{model!r} reads no {dataset.kind} data" if name in known else f"{model!r} is none"
-        own = "give your own, undrift.models.Variational(body, ...), as in --model mypackage.nets:make"
+        own = f"give your own, undrift.models.{MAKERS.get(kind, '')}(body, ...), as in --model mypackage.nets:make"
         advice = f"use model {fitting[0]!r}" if fitting else own
         raise ConfigError(f"model: {config.method} needs a {kind} model, and {why}; for {dataset.kind} data {advice}")
     module = make()
