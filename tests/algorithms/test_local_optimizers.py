@@ -13,6 +13,7 @@ import test_adapters as adapted
 import test_drift_and_server_methods as drift
 import test_feature_methods as features
 import test_fedcr as cr
+import test_fedetf as etf
 import test_fedfsa_fedwmsam_fedscam as seeds
 import test_fedsmoo as smoo
 import test_label_methods as labelled
@@ -74,6 +75,7 @@ CASES: list[tuple[str, Callable[[], None]]] = [
     *((c.name, partial(personal.test_equals_its_oracle, c, "network")) for c in personal.CASES),
     ("fedbn", personal.test_fedbn_equals_its_oracle),
     ("moon", partial(moon.test_equals_its_oracle, "")),
+    ("fedetf", partial(etf.test_equals_its_oracle, 1.0, 4)),
     ("fedcr", partial(cr.test_equals_its_oracle, 0.05, 0.6, False)),
     *(
         (c.split()[0], partial(smoo.test_equals_its_oracle, c, replace(smoo.STEPS, clip=2.0, weight_decay=0.05)))

@@ -421,6 +421,17 @@ def test_table_of_arrivals() -> None:
         assert same(" ".join(cells), tuple(known[method, size][name] for name in names)), (method, size)
 
 
+def test_table_of_steps() -> None:
+    results, names = result("speed/results/step.json"), ("cnn5", "resnet20", "resnet18")
+    rows = table(SPEED, "| ratio |")
+    assert len(rows) == len(results["cnn5"]["quartiles"])
+    for name, _, _, *cells in rows:
+        ratio = name.strip("`")
+        for model, cell in zip(names, cells, strict=True):
+            low, high = results[model]["quartiles"][ratio]
+            assert cell == f"{results[model][ratio]:.2f} ({low:.2f} to {high:.2f})", (model, ratio)
+
+
 def test_table_of_whitening() -> None:
     results = result("speed/results/whitened.json")
     settings = ("center-maps", *(f"every {every}, patches {p}" for every, p in ((1, 64), (1, 16), (5, 16), (20, 16))))
