@@ -66,11 +66,8 @@ def refuses_samples(others: Mapping[str, object]) -> str:
     Args:
         others: the other blocks by slot.
     """
-    for slot, other in others.items():
-        if isinstance(other, Block) and other.needs.model == "variational":
-            found = f"{slot}={type(other).__name__}"
-            return f"compares one feature vector per example, the model of {found} gives several; use fedper"
-    return ""
+    found = _needs_model("variational", others)
+    return f"compares one feature vector per example, the model of {found} gives several; use fedper" if found else ""
 
 
 def refuses_fixed(others: Mapping[str, object]) -> str:
@@ -79,8 +76,13 @@ def refuses_fixed(others: Mapping[str, object]) -> str:
     Args:
         others: the other blocks by slot.
     """
-    for slot, other in others.items():
-        if isinstance(other, Block) and other.needs.model == "simplex":
-            found = f"{slot}={type(other).__name__}"
-            return f"combines linear heads with a row per class, the model of {found} has a fixed one; use fedper"
-    return ""
+    found = _needs_model("simplex", others)
+    return (
+        f"combines linear heads with a row per class, the model of {found} has a fixed one; use fedper" if found else ""
+    )
+
+
+def _needs_model(kind: str, others: Mapping[str, object]) -> str:
+    """The first of some blocks that needs a kind of model, as slot=Block; "" if none does."""
+    found = (f"{x}={type(b).__name__}" for x, b in others.items() if isinstance(b, Block) and b.needs.model == kind)
+    return next(found, "")

@@ -182,7 +182,7 @@ class VirtualArrivals:
 
     keys = None
 
-    def __init__(self, clock: Clock | None, flight: Flight | None, heap: "Heap | None" = None) -> None:
+    def __init__(self, clock: Clock | None, flight: Flight | None, heap: Heap | None = None) -> None:
         self.clock, self.time = clock, 0 if flight is None else flight.time
         self._presence = None if clock is None else clock.presence
         self.heap = [(x.end, self._drops(x), x.number, x) for x in tasks_of(flight)] if heap is None else heap
