@@ -41,7 +41,7 @@ def sources(name: str) -> dict[str, list[str]]:
 
 
 def published_gaps(source: str, baseline: str) -> dict[str, float]:
-    """Row -> published difference from the baseline, in points.
+    """Row -> published difference from the baseline, in points; rows with several measures are left out.
 
     Args:
         source: PAPER/ITEM/PART.
@@ -49,7 +49,8 @@ def published_gaps(source: str, baseline: str) -> dict[str, float]:
     """
     name, item, part = source.split("/")
     cells = paper(name).published[item][part]
-    numbers = {row: float(cell[0] if isinstance(cell, Sequence) else cell) for row, cell in cells.items()}
+    means = {row: cell[0] if isinstance(cell, tuple) else cell for row, cell in cells.items()}
+    numbers = {row: mean for row, mean in means.items() if not isinstance(mean, dict)}
     return {row: x - numbers[baseline] for row, x in numbers.items() if row != baseline}
 
 

@@ -123,10 +123,8 @@ def trend(study: Mapping[str, Any], lines: Lines, baseline: str) -> str:
         for label in (row["label"] for row in study["methods"] if row["label"] != baseline):
             found = [
                 paired_difference(
-                    *(
-                        {seed: x[at] for seed, x in curves.get(name, {}).items() if at in x}
-                        for name in (label, baseline)
-                    )
+                    {seed: x[at] for seed, x in curves.get(label, {}).items() if at in x},
+                    {seed: x[at] for seed, x in curves.get(baseline, {}).items() if at in x},
                 )
                 for at in rounds
             ]
@@ -211,8 +209,8 @@ def page(name: str, study: Mapping[str, Any], lines: Lines) -> str:
         )
         about = [PROTOCOL, READING + intervals + f" (Bonferroni: each has {level:.2%}).", STEP]
     else:
-        state, about = older_note(lines, read_rates(RESULTS, name)), [file.get("about"), READING + OLDER]
-    about += [judged_text(lines), COPIES.get(data)]
+        state, about = older_note(lines, read_rates(RESULTS, name)), [file.get("about", ""), READING + OLDER]
+    about += [judged_text(lines), COPIES.get(data, "")]
     evolution = (
         ""
         if strict(study)
