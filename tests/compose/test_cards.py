@@ -214,6 +214,9 @@ def test_every_card_explains_its_symbols() -> None:
     equations = "client:  g <- g - c_i + c;   offset = rho U(g(w))\nserver:  m <- 1/m sum_i delta_i"
     words = explain_symbols(equations, ["rho"])
     assert all(f"`{symbol}`" in words for symbol in ("g", "c, c_i", "U(x)", "offset", "m", "delta_i"))
+    assert all("`A, B`" not in markdown(card(name)) for name in ("fedlin", "fedrep")) and "`A, B`" in markdown(
+        card("rolora")
+    )
     assert "`rho`" not in words and words.count("`m`") == 2 and explain_symbols("x <- y") == ""
 
 

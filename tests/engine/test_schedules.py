@@ -271,6 +271,19 @@ def test_a_plan_that_continues_the_last_one_is_that_of_the_state(others: dict[st
         assert state.flight.tasks.tolist() == [list(task) for task in record.plan.flying]
 
 
+def test_a_client_that_is_away_does_not_begin_again_when_its_task_arrives() -> None:
+    simulation = buffered("fedavg", size=4)
+    state, arrived = simulation.run(1), 0
+    for round in range(1, 25):
+        away = {task.client for task in tasks_of(state.flight)}
+        plan = simulation.scheduler.plan(round, state.flight, away=away)
+        assert not {task.client for task in plan.flying if task.version == round} & away
+        arrived += len({task.client for task in plan.arrived} & away)
+        assert replace(simulation.scheduler).plan(round, state.flight, away=away) == plan
+        state = simulation.run(1, state)
+    assert arrived > 20
+
+
 def test_tasks_in_flight_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read = list[int]()
     simulation = Simulation("fedavg + asynchronous", blobs(range(3, 3 + 6)), LOCAL, cohort=4, durations=SPREAD)

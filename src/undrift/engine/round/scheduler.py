@@ -348,7 +348,7 @@ class Scheduler:
             (stale if replied and late else arrived if replied else lost).append(task)
             counts = replied and not late and source.accept(task, age)
             counted += counts
-            if counts or (replied and late) or there:  # one that fails begins again after the step at the earliest
+            if task.client not in away and (counts or (replied and late) or there):  # who fails waits for the next step
                 busy.discard(task.client)
             else:
                 held.add(task.client)
