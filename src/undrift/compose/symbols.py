@@ -26,7 +26,7 @@ _MEANINGS = (
     ("offset", r"\boffset\b", "the perturbation of the model at which the gradient is taken"),
     (
         "A, B",
-        r"\bA stays|\bB_i A_i|\bA_i <-|\(A, B_i\)|\bg_B\b",
+        r"\bA stays|\bB_i A_i|\bA_i <-|\(A, B_i\)|\bg_A\b",
         "the factors of an adapter, W + s B A; client i's A_i, B_i",
     ),
     ("p_i", r"\bp_i B_i|\bp_i dB_i", "n_i over the examples of all clients of the round"),
