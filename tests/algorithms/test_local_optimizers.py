@@ -61,7 +61,7 @@ PLAIN = {
     "apfl": "v and alpha take SGD steps with the rate of the global model",
 }
 """Methods that need plain SGD, and why."""
-OWN = {"fedswa", "fedmoswa", "fedadamw", "fedlada", "fedmuon", "fedpac-muon", "fedmuon-cv", "delta-sgd"}
+OWN = {"fedswa", "fedmoswa", "fedadamw", "fedlada", "fedmuon", "fedpac-muon", "fedpac-soap", "fedmuon-cv", "delta-sgd"}
 """Methods whose local optimizer is a part of them: with another they are another method."""
 DUALS = ("feddyn", "feddc", "fedspeed", "fedsmoo", "fedgloss", "fedlesam-d", "fedfft-d", "gradfilter-feddyn")
 """Methods whose duals are gradients of the loss at its minimum: they refuse decoupled decay."""
@@ -136,10 +136,12 @@ def test_the_page_lists_what_is_refused() -> None:
     rows = [
         line.split(" | ")
         for line in page.splitlines()
-        if line.startswith(("| all but", "| `local-adamw`, `local-muon` | `"))
+        if line.startswith(("| all but", "| `local-adamw`, `local-muon`, `local-soap` | `"))
     ]
     listed = {(row[0], name) for row in rows for name in row[1].split("`")[1::2] if name in ALGORITHMS}
-    assert listed == {("| all but plain SGD", x) for x in PLAIN} | {("| `local-adamw`, `local-muon`", x) for x in DUALS}
+    assert listed == {("| all but plain SGD", x) for x in PLAIN} | {
+        ("| `local-adamw`, `local-muon`, `local-soap`", x) for x in DUALS
+    }
 
 
 KEPT = [

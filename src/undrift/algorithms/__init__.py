@@ -68,6 +68,7 @@ from undrift.algorithms.fednsam import fednsam as fednsam
 from undrift.algorithms.fedntd import fedntd as fedntd
 from undrift.algorithms.fedpac import fedpac as fedpac
 from undrift.algorithms.fedpac_muon import fedpac_muon as fedpac_muon
+from undrift.algorithms.fedpac_soap import fedpac_soap as fedpac_soap
 from undrift.algorithms.fedper import fedper as fedper
 from undrift.algorithms.fedper_fft import fedper_fft as fedper_fft
 from undrift.algorithms.fedprox import fedprox as fedprox
@@ -139,6 +140,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedlada": fedlada,
     "fedmuon": fedmuon,
     "fedpac-muon": fedpac_muon,
+    "fedpac-soap": fedpac_soap,
     "fedmuon-cv": fedmuon_cv,
     "delta-sgd": delta_sgd,
     "fedmoswa": fedmoswa,

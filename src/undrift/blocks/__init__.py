@@ -39,8 +39,10 @@ from undrift.blocks.local_optimizer import (
     LocalAdamW,
     LocalMuon,
     LocalSGD,
+    LocalSOAP,
     MixedAdamW,
     MixedMuon,
+    MixedSOAP,
 )
 from undrift.blocks.momentum import AdaptiveMomentum, LocalMomentum, ServerMomentum
 from undrift.blocks.objective import (
@@ -208,10 +210,12 @@ __all__ = [
     "LocalMomentum",
     "LocalMuon",
     "LocalSGD",
+    "LocalSOAP",
     "LossComplement",
     "MedianClip",
     "MixedAdamW",
     "MixedMuon",
+    "MixedSOAP",
     "Mixing",
     "Mixture",
     "MomentumPath",
