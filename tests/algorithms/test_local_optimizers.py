@@ -21,6 +21,7 @@ import test_moon as moon
 import test_newest as newest
 import test_oracle as basic
 import test_personal_methods as personal
+import test_pfedfda as fda
 import test_weighting_rules as weighting
 import test_whitened as whitened
 from oracle.methods import Settings
@@ -90,6 +91,7 @@ CASES: list[tuple[str, Callable[[], None]]] = [
     *((name, partial(newest.test_equals_its_oracle, name, given, 0.05, "quadratics")) for name, given in newest.CASES),
     # Logarithms of 1e-9 and correlations leave 1e-12 in a gradient, which Adam divides by eps.
     *((name, partial(labelled.compare, name, given, 1e-7)) for name, given in labelled.CASES),
+    ("pfedfda", partial(fda.test_equals_its_oracle, {"beta": 0.3}, 3)),
     ("fedas", partial(features.test_equals_its_oracle, *features.CASES[0], 3)),
     *((name, partial(adapted.test_equals_its_oracle, name)) for name in adapted.METHODS if name != "fedavg"),
     ("whitened", partial(whitened.test_equals_its_oracle, "uniform", {})),

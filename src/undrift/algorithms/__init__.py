@@ -103,6 +103,7 @@ from undrift.algorithms.mofedsam import mofedsam as mofedsam
 from undrift.algorithms.moon import moon as moon
 from undrift.algorithms.multi_krum import multi_krum as multi_krum
 from undrift.algorithms.norm_clip import norm_clip as norm_clip
+from undrift.algorithms.pfedfda import pfedfda as pfedfda
 from undrift.algorithms.pfedme import pfedme as pfedme
 from undrift.algorithms.q_fedavg import q_fedavg as q_fedavg
 from undrift.algorithms.ravan import ravan as ravan
@@ -222,6 +223,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedas": fedas,
     "fedrod": fedrod,
     "fedpac": fedpac,
+    "pfedfda": pfedfda,
     "fedcr": fedcr,
     "ditto": ditto,
     "apfl": apfl,
