@@ -201,12 +201,13 @@ def _fits(slot: str, block: object) -> None:
 
 
 def _declares_sizes(slot: str, block: AnyBlock) -> None:
-    """Reject a block that uploads an array without a declared length, by which the gate checks uploads."""
+    """Reject a block that uploads an array of unknown length, by which the gate checks uploads."""
+    sent = {name for name, kind in kinds(block.Sent).items() if kind == "array"}
     for name, kind in kinds(block.Up).items():
-        if kind == "array" and name not in block.sizes():
+        if kind == "array" and name not in sent | set(block.sizes()):
             raise TypeError(
                 f"{slot}={type(block).__name__}: {getattr(block.Up, '__name__', block.Up)}.{name} is an Array: declare "
-                f"its length in sizes(), for example return {{{name!r}: 10}}"
+                f"its length in sizes(), for example return {{{name!r}: 10}}, or send an Array of this name and length"
             )
 
 
