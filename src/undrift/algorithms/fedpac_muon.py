@@ -8,7 +8,7 @@ def fedpac_muon(gamma: float = 0.5) -> Algorithm:
     """FedPAC with Muon: clients align their preconditioners by the server's mean, and correct steps by its direction.
 
     Use it to compare with the paper of this name under its own settings: with Muon it is FedMuon without the factor on
-    the step. With SOAP it is fedpac-soap. Not with Sophia, whose state is not kept here.
+    the step. Not with SOAP, which is fedpac-soap, or Sophia, whose state is not kept here.
 
     Preconditioners that differ between clients make the mean step a poor one. The server averages their states, and
     every step is mixed with the last global direction.
