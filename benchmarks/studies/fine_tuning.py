@@ -514,7 +514,7 @@ def _row(label: str, row: Seeds, base: Seeds) -> list[str]:
     gap = "" if label == BASE else gap_text(difference(row, base))
     loss = f"{fmean(late(x, LOSS) for x in row.values()):.3f}"
     traffic = [f"{one[way] / 1000:.1f}" for way in ("down", "up")]
-    return [label, f"{one['lr']:g}", _mean(row), gap, loss, *traffic, error_text(row)]
+    return [label, f"{one['lr']:.3g}", _mean(row), gap, loss, *traffic, error_text(row)]
 
 
 def _mean(row: Seeds, kind: int = ACCURACY) -> str:
