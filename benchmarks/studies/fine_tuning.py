@@ -486,10 +486,13 @@ def error_text(row: Seeds) -> str:
 
 def tables() -> str:
     """The table of global models, of what parts add, and of the clients' own models, in Markdown."""
-    found, lines = runs(), read_lines(LINES)
-    count, planned = sum(map(len, found.values())), len(ROWS) * len(SEEDS)
+    made, lines = runs(), read_lines(LINES)
+    count, planned = sum(map(len, made.values())), len(ROWS) * len(SEEDS)
     trials = sum(x["kind"] == "trial" for x in lines)
-    parts = [f"{count} of {planned} runs are there, and {trials} trials of their rates."]
+    found = {label: row for label, row in made.items() if len(row) == len(SEEDS)}
+    left = ", ".join(label for label in ROWS if label not in found)
+    missing = f" Rows without all runs are left out, and counted in the correction: {left}." if left else ""
+    parts = [f"{count} of {planned} runs are there, and {trials} trials of their rates.{missing}"]
     base = found.get(BASE, {})
     heads = ["row", "rate", "accuracy", "minus FedIT", "loss", "kB down", "kB up", "product error, %"]
     texts = [_row(label, found.get(label, {}), base) for label, row in ROWS.items() if not row.personal]
@@ -499,7 +502,7 @@ def tables() -> str:
     own = [x for x, row in ROWS.items() if row.personal]
     compared = [(x, BASE) for x in own] + [(own[0], own[1])]
     points = [[f"{x} minus {y}", gap_text(difference(found.get(x, {}), found.get(y, {}), OWN))] for x, y in compared]
-    levels = [[x, _mean(found.get(x, {}), OWN)] for x in (BASE, *own)]
+    levels = [[x, _mean(found.get(x, {}), OWN)] for x in (BASE, *own) if set(own) & found.keys()]
     parts.append(
         measured("Accuracy on the clients' own topics, of the models they would use:", ["row", "accuracy"], levels)
     )
@@ -527,6 +530,8 @@ def figure() -> str:
         drawn = Figure(figsize=(7, 3.6), layout="constrained")
         axes = drawn.add_subplot()
         for label, row in runs().items():
+            if len(row) < len(SEEDS):
+                continue
             errors = [line["product_error"] for line in row.values()]
             means = [100 * fmean(x) for x in zip(*errors, strict=True)]
             if means and max(means) > 0.1 and not ROWS[label].personal:
