@@ -105,7 +105,8 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     """What repeats this choice of cases: a header would not be shown with -q."""
     terminalreporter.write_line(f"cases of sweeps: UNDRIFT_SWEEP={config.stash[TURN]}")
-    if changed := sorted(config.stash[CHANGED]):
+    changed = config.stash[CHANGED]
+    if changed:
         terminalreporter.write_line(
             f"and all cases of {len(changed)} changed files, from {changed[0]} to {changed[-1]}"
         )
