@@ -14,6 +14,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+import fine_tuning
 import poisoning
 import private_accuracy
 from beside import beside, gap_text, sources, study_file
@@ -351,8 +352,14 @@ def generated(draws: bool = True) -> dict[Path, str]:
     parts = part_gaps()
     files[FINDINGS / "parts.svg"] = parts_figure(parts) if draws else ""
     files[FINDINGS / "parts.md"] = with_table((FINDINGS / "parts.md").read_text(), parts_table(parts))
-    for name, found in (("poisoning", poisoning.tables()), ("private-accuracy", private_accuracy.table())):
+    made = {
+        "poisoning": poisoning.tables(),
+        "private-accuracy": private_accuracy.table(),
+        "fine-tuning": fine_tuning.tables(),
+    }
+    for name, found in made.items():
         files[FINDINGS / f"{name}.md"] = with_table((FINDINGS / f"{name}.md").read_text(), found)
+    files[FINDINGS / "fine-tuning.svg"] = fine_tuning.figure() if draws else ""
     files[PAGES / "index.md"] = with_table((PAGES / "index.md").read_text(), claims_table())
     files[EVIDENCE] = "[\n" + ",\n".join(json.dumps(problem) for problem in every) + "\n]\n"
     return files

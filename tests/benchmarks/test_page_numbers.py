@@ -21,6 +21,7 @@ from undrift.studies.statistics import late_mean, paired_difference, quantile
 LOW, MEAN = "docs/evidence/findings/low-frequencies.md", "docs/evidence/findings/mean-part.md"
 RATES, PARTS = "docs/evidence/findings/learning-rates.md", "docs/evidence/findings/parts.md"
 BAD, PRIVATE = "docs/evidence/findings/poisoning.md", "docs/evidence/findings/private-accuracy.md"
+TUNED = "docs/evidence/findings/fine-tuning.md"
 SPEED, README = "docs/evidence/performance.md", "README.md"
 ADAPTERS = "docs/guide/adapters.md"
 CASES = {"Fashion-MNIST": "Fashion-MNIST", "CIFAR-10": "CIFAR-10 (JPEG)"}
@@ -53,6 +54,13 @@ def spread_here() -> float:
     seconds = [x["seconds"] for x in alone]
     out: float = 100 * (max(seconds) / min(seconds) - 1)
     return out
+
+
+def chances() -> tuple[float, ...]:
+    """Of the four words that may follow a word of the made-up language."""
+    import fine_tuning
+
+    return fine_tuning.CHANCES
 
 
 def looks(kind: str = "gradient") -> list[dict[str, Any]]:
@@ -240,6 +248,7 @@ BOUND: dict[str, list[tuple[str, Value]]] = {
     ],
     BAD: [],
     PRIVATE: [],
+    TUNED: [("with the chances #, #, # and #.", chances)],
 }
 
 
@@ -299,11 +308,13 @@ def stated(page: str, text: str) -> str:
 
 
 def made_table(page: str) -> str:
-    """The tables of the page of poisoning or of accuracy against epsilon, from its lines; empty for the others."""
+    """The tables of a page that has them from the lines of its study; empty for the others."""
+    import fine_tuning
     import poisoning
     import private_accuracy
 
-    return poisoning.tables() if page == BAD else private_accuracy.table() if page == PRIVATE else ""
+    made = {BAD: poisoning.tables, PRIVATE: private_accuracy.table, TUNED: fine_tuning.tables}
+    return made[page]() if page in made else ""
 
 
 @pytest.fixture(autouse=True)
@@ -495,7 +506,7 @@ def test_every_table_with_decimals_is_bound(page: str) -> None:
         "| ratio |",
         "| method | base |",
     )
-    studied = ("| late accuracy", "| success of the trigger")
+    studied = ("| late accuracy", "| success of the trigger", "| row | rate |", "| row | accuracy |")
     for head, rows in tables(page).items():
         cells = [INTERVAL.sub("", cell) for row in rows for cell in row]
         numbers = [cell for cell in cells if re.search(r"\d\.\d", re.sub(GIVEN + r"|, 0\.\d|^0\.\d+", "", cell))]
