@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 import poisoning
 import private_accuracy
+import schedules
 from beside import beside, gap_text, sources, study_file
 from gaps import Lines, all_gaps, gap, values
 from parts import part_gaps, parts_figure, parts_table, with_table
@@ -351,7 +352,13 @@ def generated(draws: bool = True) -> dict[Path, str]:
     parts = part_gaps()
     files[FINDINGS / "parts.svg"] = parts_figure(parts) if draws else ""
     files[FINDINGS / "parts.md"] = with_table((FINDINGS / "parts.md").read_text(), parts_table(parts))
-    for name, found in (("poisoning", poisoning.tables()), ("private-accuracy", private_accuracy.table())):
+    files[FINDINGS / "schedules.svg"] = schedules.figure() if draws else ""
+    made = {
+        "poisoning": poisoning.tables(),
+        "private-accuracy": private_accuracy.table(),
+        "schedules": schedules.tables(),
+    }
+    for name, found in made.items():
         files[FINDINGS / f"{name}.md"] = with_table((FINDINGS / f"{name}.md").read_text(), found)
     files[PAGES / "index.md"] = with_table((PAGES / "index.md").read_text(), claims_table())
     files[EVIDENCE] = "[\n" + ",\n".join(json.dumps(problem) for problem in every) + "\n]\n"

@@ -20,6 +20,7 @@ from undrift.studies.statistics import late_mean, paired_difference, quantile
 LOW, MEAN = "docs/evidence/findings/low-frequencies.md", "docs/evidence/findings/mean-part.md"
 RATES, PARTS = "docs/evidence/findings/learning-rates.md", "docs/evidence/findings/parts.md"
 BAD, PRIVATE = "docs/evidence/findings/poisoning.md", "docs/evidence/findings/private-accuracy.md"
+SCHEDULES = "docs/evidence/findings/schedules.md"
 SPEED, README = "docs/evidence/performance.md", "README.md"
 ADAPTERS = "docs/guide/adapters.md"
 CASES = {"Fashion-MNIST": "Fashion-MNIST", "CIFAR-10": "CIFAR-10 (JPEG)"}
@@ -239,6 +240,7 @@ BOUND: dict[str, list[tuple[str, Value]]] = {
     ],
     BAD: [],
     PRIVATE: [],
+    SCHEDULES: [],
 }
 
 
@@ -298,11 +300,13 @@ def stated(page: str, text: str) -> str:
 
 
 def made_table(page: str) -> str:
-    """The tables of the page of poisoning or of accuracy against epsilon, from its lines; empty for the others."""
+    """The tables of a page that is made from the lines of one script; empty for the others."""
     import poisoning
     import private_accuracy
+    import schedules
 
-    return poisoning.tables() if page == BAD else private_accuracy.table() if page == PRIVATE else ""
+    makers = {BAD: poisoning.tables, PRIVATE: private_accuracy.table, SCHEDULES: schedules.tables}
+    return makers[page]() if page in makers else ""
 
 
 @pytest.fixture(autouse=True)
@@ -479,7 +483,7 @@ def test_every_table_with_decimals_is_bound(page: str) -> None:
         "| ratio |",
         "| method | base |",
     )
-    studied = ("| late accuracy", "| success of the trigger")
+    studied = ("| late accuracy", "| success of the trigger", "| schedule")
     for head, rows in tables(page).items():
         cells = [INTERVAL.sub("", cell) for row in rows for cell in row]
         numbers = [cell for cell in cells if re.search(r"\d\.\d", re.sub(GIVEN + r"|, 0\.\d|^0\.\d+", "", cell))]
