@@ -298,9 +298,9 @@ def _times(title: str, data: str, rows: Rows, count: int) -> str:
     for label, own in rows.items():
         gap = "" if label == BASE else _gap(_values(own, late), base, count)
         to = [_time_text([time_to(line, target) for line in own.values()]) for target in TARGETS[data]]
-        texts.append([label, f"{fmean(_values(own, late).values()):.1f}", gap, *to])
+        texts.append([label, str(len(own)), f"{fmean(_values(own, late).values()):.1f}", gap, *to])
     heads = [f"seconds to {100 * target:.0f} %" for target in TARGETS[data]]
-    return measured(title, ["schedule", "accuracy", f"minus {BASE}", *heads], texts)
+    return measured(title, ["schedule", "seeds", "accuracy", f"minus {BASE}", *heads], texts)
 
 
 def _spent(rows: Rows) -> str:
