@@ -104,8 +104,12 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     """What repeats this choice of cases: a header would not be shown with -q."""
-    files = "".join(f", and all cases of {path}" for path in config.stash[CHANGED])
-    terminalreporter.write_line(f"cases of sweeps: UNDRIFT_SWEEP={config.stash[TURN]}{files}")
+    terminalreporter.write_line(f"cases of sweeps: UNDRIFT_SWEEP={config.stash[TURN]}")
+    changed = config.stash[CHANGED]
+    if changed:
+        terminalreporter.write_line(
+            f"and all cases of {len(changed)} changed files, from {changed[0]} to {changed[-1]}"
+        )
     if config.getoption("--used"):
         for folder in selection.uncalled(USED):
             terminalreporter.write_line(f"no function of undrift/{folder} was called", red=True)

@@ -25,7 +25,7 @@ from undrift.data import partition as split
 from undrift.models import MLP, Simplex, Variational, lora_mlp
 
 LOCAL = Local(lr=0.1, epochs=1, batch_size=10)
-SMALL = ("fedadamw", "fedlada", "fedmuon", "fedpac-muon", "fedmuon-cv")
+SMALL = ("fedadamw", "fedlada", "fedmuon", "fedpac-muon", "fedpac-soap", "fedmuon-cv")
 """Methods whose clients take steps of AdamW's or Muon's length: they have a tenth of the rate."""
 ROUNDS, CLIENTS, COHORT, SEEDS = 12, 20, 10, (0,)
 PROXY = 100

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from io import StringIO
 from pathlib import Path
 
 from canvas import HERE, MONO
@@ -48,7 +49,7 @@ def record(folder: Path) -> list[str]:
 
 def main() -> None:
     """Run the command and write the picture."""
-    console = Console(record=True, width=WIDTH, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115
+    console = Console(record=True, width=WIDTH, file=StringIO(), force_terminal=True)
     console.print(f"[bold green]$[/] [bold]{COMMAND}[/]", highlight=False)
     with tempfile.TemporaryDirectory() as folder:
         for line in record(Path(sys.argv[1] if len(sys.argv) > 1 else folder).resolve()):

@@ -13,7 +13,7 @@ from undrift.blocks import Asynchronous, Average, Buffered, ByAge, FedDyn, Mixin
 from undrift.compose.build import make
 from undrift.compose.cards import can_overlap
 from undrift.compose.grammar import parse, text
-from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm, cost
 from undrift.core.records.types import Local
 from undrift.engine.round.simulation import Simulation
 from undrift.testing.projected import blobs
@@ -231,3 +231,10 @@ def test_every_method_trains_under_a_buffer(name: str) -> None:
         assert torch.isfinite(state.params).all()
         ages.append(record.row(0.1).get("age_max", 0))
     assert max(ages) > 0
+
+
+def test_what_the_server_keeps_in_arrays_counts() -> None:
+    """ACED has a sum for each of delay + 1 versions, FedFa a queue of models, beside the model itself."""
+    assert cost(make("aced(delay=3)")).server_state == 1 + 4
+    assert cost(make("fedfa(size=5)")).server_state == 1 + 5
+    assert cost(make("scaffold")).server_state == 2

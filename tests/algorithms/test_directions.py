@@ -34,7 +34,8 @@ UNEQUAL = Local(lr=0.05, decay=0.9, epochs=2, batch_size=2)
 LAYOUT = Layout(tuple(TASK.start), tuple(tuple(x.shape) for x in TASK.start.values()))
 
 SLOW = {"fedadagrad", "fedrep"}  # a coordinate moves 0.55 at most in twelve rounds; one step in eleven moves the body
-STEADY = {"fedmuon", "fedmuon-cv", "fedpac-muon"}  # the rate alone sets the length of a step, which 0.05 leaves short
+STEADY = {"fedmuon", "fedmuon-cv", "fedpac-muon", "fedpac-soap"}
+"""The rate alone sets the length of a step, which 0.05 leaves short."""
 
 
 def gradient(task: Quadratics, client: int, w: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ import test_moon as moon
 import test_newest as newest
 import test_oracle as basic
 import test_personal_methods as personal
+import test_pfedfda as fda
 import test_weighting_rules as weighting
 import test_whitened as whitened
 from oracle.methods import Settings
@@ -61,7 +62,7 @@ PLAIN = {
     "apfl": "v and alpha take SGD steps with the rate of the global model",
 }
 """Methods that need plain SGD, and why."""
-OWN = {"fedswa", "fedmoswa", "fedadamw", "fedlada", "fedmuon", "fedpac-muon", "fedmuon-cv", "delta-sgd"}
+OWN = {"fedswa", "fedmoswa", "fedadamw", "fedlada", "fedmuon", "fedpac-muon", "fedpac-soap", "fedmuon-cv", "delta-sgd"}
 """Methods whose local optimizer is a part of them: with another they are another method."""
 DUALS = ("feddyn", "feddc", "fedspeed", "fedsmoo", "fedgloss", "fedlesam-d", "fedfft-d", "gradfilter-feddyn")
 """Methods whose duals are gradients of the loss at its minimum: they refuse decoupled decay."""
@@ -90,6 +91,7 @@ CASES: list[tuple[str, Callable[[], None]]] = [
     *((name, partial(newest.test_equals_its_oracle, name, given, 0.05, "quadratics")) for name, given in newest.CASES),
     # Logarithms of 1e-9 and correlations leave 1e-12 in a gradient, which Adam divides by eps.
     *((name, partial(labelled.compare, name, given, 1e-7)) for name, given in labelled.CASES),
+    ("pfedfda", partial(fda.test_equals_its_oracle, {"beta": 0.3}, 3)),
     ("fedas", partial(features.test_equals_its_oracle, *features.CASES[0], 3)),
     *((name, partial(adapted.test_equals_its_oracle, name)) for name in adapted.METHODS if name != "fedavg"),
     ("whitened", partial(whitened.test_equals_its_oracle, "uniform", {})),
@@ -136,10 +138,12 @@ def test_the_page_lists_what_is_refused() -> None:
     rows = [
         line.split(" | ")
         for line in page.splitlines()
-        if line.startswith(("| all but", "| `local-adamw`, `local-muon` | `"))
+        if line.startswith(("| all but", "| `local-adamw`, `local-muon`, `local-soap` | `"))
     ]
     listed = {(row[0], name) for row in rows for name in row[1].split("`")[1::2] if name in ALGORITHMS}
-    assert listed == {("| all but plain SGD", x) for x in PLAIN} | {("| `local-adamw`, `local-muon`", x) for x in DUALS}
+    assert listed == {("| all but plain SGD", x) for x in PLAIN} | {
+        ("| `local-adamw`, `local-muon`, `local-soap`", x) for x in DUALS
+    }
 
 
 KEPT = [

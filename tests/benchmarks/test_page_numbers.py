@@ -4,6 +4,7 @@ Intervals are differences of two rows of a committed study, tables are computed 
 shares, factors and points that are left in the text are bound here, one by one, or named as settings.
 """
 
+import json
 import re
 from collections.abc import Callable
 from statistics import fmean, variance
@@ -423,6 +424,19 @@ def test_table_of_arrivals() -> None:
     names += ("over_large", "over_equal", "kb_per_client_of_an_equal_round", "kb_per_arrival")
     for method, size, *cells in rows:
         assert same(" ".join(cells), tuple(known[method, size][name] for name in names)), (method, size)
+
+
+def test_table_of_real_nodes() -> None:
+    lines = (ROOT / "benchmarks/speed/results/real_nodes.jsonl").read_text(encoding="utf-8").splitlines()
+    known = {str(row["nodes"]): row for row in map(json.loads, lines)}
+    printed = table("docs/guide/deployment.md", "| SuperNodes | seconds a round")
+    assert len(printed) == len(known)
+    for nodes, *cells in printed:
+        row = known[nodes]
+        assert row["accepted"] == [row["nodes"]] * len(row["accepted"])
+        seconds = (min(row["round_seconds"]), max(row["round_seconds"]))
+        cost = (row["superlink_processor_seconds_per_node_and_round"], row["superlink_megabytes"])
+        assert same(" ".join(cells), (*seconds, *cost)), nodes
 
 
 def test_table_of_steps() -> None:

@@ -11,10 +11,13 @@ from torch.utils.data import TensorDataset
 
 from support import pretend
 from support.devices import LOCAL, Small, needed, rounds, task_for, visited
+from support.peft_models import LOCAL as PEFT_LOCAL
+from support.peft_models import ROUNDS, expected, task_of
 from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import Scaffold
 from undrift.blocks.spectral import gd, high_pass, lap_d
 from undrift.blocks.spectral.filter import Filter
+from undrift.compose.grammar import parse
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.block import Objective
 from undrift.core.method.view import Step
@@ -103,6 +106,16 @@ def test_an_upload_does_not_depend_on_who_trained_before() -> None:
     assert torch.equal(before, pretend.device.get_rng_state())  # the stream of the process comes back
     on_cpu = Simulation(algorithm, task, LOCAL, seed=5).worker.visit(1, sent, None, gate)
     assert on_cpu is not None and fingerprint(on_cpu) == fingerprint(first)
+
+
+@pytest.mark.sweep(every=3)
+@pytest.mark.parametrize(
+    ("name", "method"), [("roberta", "rolora"), ("llama", "fedex-lora(scale=2.0)"), ("gpt2", "fedsa-lora")]
+)
+def test_adapters_have_the_bits_of_the_cpu(name: str, method: str) -> None:
+    pytest.importorskip("peft")
+    found = Simulation(parse(method), task_of(name, method), PEFT_LOCAL, seed=3, device="pretend").run(ROUNDS)
+    assert fingerprint(found) == expected(name, method)
 
 
 def images() -> DataTask:

@@ -22,18 +22,27 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         yield it
 
 
+def train(it: Deployment, run: str, method: str) -> tuple[list[list[int]], str, set[int]]:
+    """Two rounds of secure sums; two of six nodes are killed before the second, and start again afterwards.
+
+    Args:
+        it: the deployment.
+        run: the name of the run.
+        method: what it trains.
+    """
+    it.up()
+    number = it.submit(run=run, algorithm=method, num_rounds=2, cohort=12, secure=True, deadline=480.0)
+    until(lambda: it.rounds(run) == 1, 600)
+    for node in ("node1", "node4"):
+        it.kill(node)
+    return *outcome(it.finish(number, 900)), {client for node in (1, 4) for client in range(node, 12, 6)}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("method", ["scaffold", "fedavg", "fedfft-d"])
 def test_the_final_state_is_that_of_the_plain_run_over_the_survivors(deployment: Any, method: str) -> None:
-    """All six nodes take part in the first round; two are killed before the second, and start again afterwards."""
-    deployment.up()
-    run = deployment.submit(run=method, algorithm=method, num_rounds=2, cohort=12, secure=True, deadline=480.0)
-    until(lambda: deployment.rounds(method) == 1, 600)
-    for name in ("node1", "node4"):
-        deployment.kill(name)
-    accepted, final = outcome(deployment.finish(run, 900))
-    gone = {client for node in (1, 4) for client in range(node, 12, 6)}
+    accepted, final, gone = train(deployment, method, method)
     assert len(accepted[0]) == 12 and accepted[1] and not gone & set(accepted[1])
     assert final == replay(method, accepted)
 
@@ -41,15 +50,8 @@ def test_the_final_state_is_that_of_the_plain_run_over_the_survivors(deployment:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_noise_in_shares_is_that_of_the_nodes_secrets(deployment: Any) -> None:
-    """Two of six nodes are killed before the second round; the others have the noise that is stated."""
-    deployment.up()
     method, name = "uniform + private-shares(0.5, 1.0, 3)", "private"
-    run = deployment.submit(run=name, algorithm=method, num_rounds=2, cohort=12, secure=True, deadline=480.0)
-    until(lambda: deployment.rounds(name) == 1, 600)
-    for node in ("node1", "node4"):
-        deployment.kill(node)
-    accepted, final = outcome(deployment.finish(run, 900))
-    gone = {client for node in (1, 4) for client in range(node, 12, 6)}
+    accepted, final, gone = train(deployment, name, method)
     assert len(accepted[0]) == 12 and len(accepted[1]) >= 3 and not gone & set(accepted[1])
     files = {node: list((deployment.work / "nodes" / f"node{node}").glob(f"{name}-*/noise-*")) for node in range(6)}
     assert all(len(found) == 1 for found in files.values()), files

@@ -13,7 +13,7 @@ from faults.figures import hostile_table, party_table
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "evidence" / "reliability.md").read_text(encoding="utf-8")
-IDS = [*(f"R{n}" for n in range(1, 17)), *(f"S{n}" for n in (*range(1, 9), 11, 12, 13))]
+IDS = [*(f"R{n}" for n in range(1, 18)), *(f"S{n}" for n in range(1, 16))]
 ROWS = {
     cells[0]: cells[1:]
     for line in PAGE.splitlines()

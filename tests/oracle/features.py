@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -141,3 +142,78 @@ def fedpac(
         kept.update(now)
         path.append(w)
     return path, {i: {n: kept[i][0][n] if i in kept and n in HEAD else w[n] for n in w} for i in range(p.population)}
+
+
+def lda(mu: np.ndarray, spread: np.ndarray, log_pi: np.ndarray) -> Params:
+    """a_c = S'^-1 mu_c, b_c = log pi_c - mu_c . a_c / 2, S' = (1 - e) S + e tr(S)/d I, e = 1e-4."""
+    d = len(spread)
+    shrunk = (1 - 1e-4) * spread + 1e-4 * np.trace(spread) / d * np.eye(d)
+    rows = [np.linalg.inv(shrunk) @ m for m in mu]
+    b = [log_pi[c] - mu[c] @ rows[c] / 2 for c in range(len(mu))]
+    return {"head.weight": torch.from_numpy(np.stack(rows)), "head.bias": torch.tensor(b, dtype=torch.float64)}
+
+
+def gaussians(found: dict[int, list[Tensor]], mu: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+    """Class means, those of all clients with two examples or fewer, and the covariance around them."""
+    own = mu.copy()
+    for c, rows in found.items():
+        if len(rows) > 2:
+            own[c] = sum(z.numpy() for z in rows) / len(rows)
+    n, d = sum(len(rows) for rows in found.values()), mu.shape[1]
+    away = [z.numpy() - own[c] for c, rows in found.items() for z in rows]
+    scatter = np.sum([np.outer(x, x) for x in away], axis=0)
+    return own, scatter / max(n - 1, 1) + ridge * np.eye(d)
+
+
+def best_beta(
+    found: dict[int, list[Tensor]], mu: np.ndarray, spread: np.ndarray, log_pi: np.ndarray, ridge: float
+) -> float:
+    """Of 0, .05, ..., 1 the one with the least cross entropy of each half under the head from the other half."""
+    several = {c: rows for c, rows in found.items() if len(rows) > 1}
+    halves = [{c: rows[k::2] for c, rows in several.items()} for k in (0, 1)]
+    losses = []
+    for k in range(21 if several else 1):
+        loss = 0.0
+        for fit, rest in (halves, halves[::-1]) if several else ():
+            own, covariance = gaussians(fit, mu, ridge)
+            b = k / 20
+            head = lda(b * own + (1 - b) * mu, b * covariance + (1 - b) * spread, log_pi)
+            pairs = [(z, c) for c, rows in rest.items() for z in rows]
+            logits = [head["head.weight"] @ z + head["head.bias"] for z, _ in pairs]
+            loss += sum(float(torch.logsumexp(x, 0) - x[c]) for x, (_, c) in zip(logits, pairs, strict=True)) / len(
+                pairs
+            )
+        losses.append(loss)
+    return min(k for k, loss in enumerate(losses) if loss <= min(losses) + 1e-9) / 20
+
+
+def pfedfda(
+    p: Problem, s: Settings, rounds: int, first: np.ndarray, beta: float | None = None, ridge: float = 1.0
+) -> Result:
+    """Heads are discriminants of (mu, S); the body is trained; (mu, S) <- sum n_i/n (beta own + (1 - beta) old)."""
+    w, path, heads = p.start(), [], dict[int, Params]()
+    mu, spread = first, np.eye(first.shape[1])
+    body = set(w) - HEAD
+    for t in range(rounds):
+        moved, sizes, mus, spreads = Own(), [], [], []
+        for i in p.cohort(t):
+            classes = [y for batch in p.aside(i, t, "labels") for y in batch[1].tolist()]
+            pi = np.array([classes.count(c) / len(classes) + 1e-4 for c in range(len(mu))])
+            log_pi = np.log(pi / pi.sum())
+            x, move = {**w, **lda(mu, spread, log_pi)}, s.mover()
+            for batch in p.batches(i, t):
+                g = {n: v if n in body else torch.zeros_like(v) for n, v in p.gradient(x, batch).items()}
+                x = stepped(s, move, s.lr * s.decay**t, g, x, body)
+            found = features(x, p.aside(i, t, "gaussians"))
+            b = best_beta(found, mu, spread, log_pi, ridge) if beta is None else beta
+            own, covariance = gaussians(found, mu, ridge)
+            mus.append(b * own + (1 - b) * mu)
+            spreads.append(b * covariance + (1 - b) * spread)
+            sizes.append(p.examples(i))
+            heads[i] = lda(mus[-1], spreads[-1], log_pi)
+            moved[i] = {n: x[n] if n in body else w[n] for n in w}
+        w = average(p, p.cohort(t), w, moved)
+        mu, spread = (np.average(x, axis=0, weights=sizes) for x in (mus, spreads))
+        w = {**w, **lda(mu, spread, np.zeros(len(mu)))}
+        path.append(w)
+    return path, {i: {**w, **heads.get(i, {})} for i in range(p.population)}

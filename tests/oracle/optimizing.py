@@ -113,6 +113,84 @@ def fedmuon(
     return path
 
 
+def turned(x: Tensor, bases: list[np.ndarray], back: bool = False) -> Tensor:
+    """Q_a^T on every axis a, or Q_a."""
+    out = x.numpy()
+    for axis, q in enumerate(bases):
+        out = np.moveaxis(np.tensordot(q if back else q.T, out, axes=([1], [axis])), 0, axis)
+    return torch.from_numpy(np.ascontiguousarray(out))
+
+
+def learned(old: list[np.ndarray], g: Tensor, beta: float) -> list[np.ndarray]:
+    """L_a <- b L_a + (1 - b) G_a G_a^T for every axis a, one sum of outer products."""
+    out = []
+    for axis, factor in enumerate(old):
+        rows = np.moveaxis(g.numpy(), axis, 0).reshape(g.shape[axis], -1)
+        out.append(beta * factor + (1 - beta) * sum(np.outer(x, x) for x in rows.T))
+    return out
+
+
+def eigenvectors(factors: list[np.ndarray]) -> list[np.ndarray]:
+    """Of every factor, those of large eigenvalues first."""
+    return [np.linalg.eigh(factor)[1][:, ::-1] for factor in factors]
+
+
+class Soap:
+    """SOAP on one tensor, from factors that may be given; a vector has none."""
+
+    def __init__(self, x: Tensor, factors: list[np.ndarray] | None, beta1: float, beta2: float, every: int) -> None:
+        self.m, self.v, self.t = torch.zeros_like(x), torch.zeros_like(x), 0
+        self.beta1, self.beta2, self.every = beta1, beta2, every
+        self.factors = factors or [np.zeros((n, n)) for n in x.shape if x.dim() > 1]
+        self.q = eigenvectors(self.factors) if factors else None
+
+    def step(self, g: Tensor) -> Tensor:
+        """The direction; zero for the first gradient of all, from which the bases are."""
+        if self.q is None:
+            self.factors = learned(self.factors, g, self.beta2)
+            self.q = eigenvectors(self.factors)
+            return torch.zeros_like(g)
+        self.t += 1
+        self.m = self.beta1 * self.m + (1 - self.beta1) * g
+        self.v = self.beta2 * self.v + (1 - self.beta2) * turned(g, self.q) ** 2
+        m = turned(self.m, self.q) / (1 - self.beta1**self.t)
+        out = turned(m / (torch.sqrt(self.v / (1 - self.beta2**self.t)) + 1e-8), self.q, back=True)
+        self.factors = learned(self.factors, g, self.beta2)
+        if self.t % self.every == 0:
+            for axis, factor in enumerate(self.factors):
+                q = self.q[axis]
+                order = np.argsort(-np.array([q[:, j] @ factor @ q[:, j] for j in range(len(q))]), kind="stable")
+                self.v = torch.from_numpy(np.take(self.v.numpy(), order, axis))
+                self.q[axis] = np.linalg.qr(factor @ q[:, order])[0]
+        return out
+
+
+def fedpac_soap(
+    p: Problem, s: Settings, rounds: int, gamma: float, frequency: int, beta1: float = 0.95, beta2: float = 0.95
+) -> Path:
+    """y -= lr ((1 - gamma) SOAP + wd y) - gamma lr Delta/K, SOAP from the mean factors with m = v = 0."""
+    w, path = p.start(), []
+    hat, known = zero(w), dict[str, list[np.ndarray]]()
+    for t in range(rounds):
+        lr, moves, found = s.lr * s.decay**t, [], []
+        for i in p.cohort(t):
+            y, batches = w, p.batches(i, t)
+            soaps = {n: Soap(x, known.get(n), beta1, beta2, frequency) for n, x in w.items()}
+            for soap in soaps.values():  # vectors have bases, none, from the second round on
+                soap.q = [] if known and soap.q is None else soap.q
+            for batch in batches:
+                g = clipped(s, p.gradient(y, batch))
+                step = {n: soaps[n].step(g[n]) for n in g}
+                step = add(scale(1 - gamma, step), scale(s.weight_decay, y))
+                y = add(sub(y, scale(lr, step)), scale(gamma * lr / len(batches), hat))
+            moves.append(sub(y, w))
+            found.append({n: soap.factors for n, soap in soaps.items()})
+        known = {n: [np.mean([one[n][a] for one in found], axis=0) for a in range(len(found[0][n]))] for n in w}
+        w, hat = add(w, mean(moves)), scale(1 / lr, mean(moves))
+        path.append(w)
+    return path
+
+
 def lmo(a: Params) -> Params:
     """U V^T of matrices by the SVD, unit vectors of the rest."""
     out = {}
@@ -174,6 +252,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "fedlada": lambda p, s, n, gamma: fedadamw(p, s, n, gamma, means=False, convex=True),
     "fedmuon": fedmuon,
     "fedpac-muon": lambda p, s, n, gamma: fedmuon(p, s, n, gamma, 1.0, 0.95),
+    "fedpac-soap": fedpac_soap,
     "fedmuon-cv": lambda p, s, n, a, iterations: fedmuon_cv(p, s, n, a),
     "delta-sgd": delta_sgd,
 }

@@ -206,9 +206,11 @@ class LightDeployment(Deployment):
 
     Args:
         clients: how many clients all nodes host together; every node hosts those of `nodes` that are its own.
+        restarts: whether nodes may end, and start again with `start`.
     """
 
     clients: int = 12
+    restarts: bool = False
 
     def up(self) -> None:
         """Start the servers and all nodes."""
@@ -234,11 +236,32 @@ class LightDeployment(Deployment):
             }
             runtime = ["--insecure", f"--runtime-api-address={address}:{port}"]
             given = [f"--{name}={value}" for name, value in options.items()]
-            found.append({"key": f"{key}.pub", "supernode": given, "superexec": runtime})
+            entry = {"key": f"{key}.pub", "folder": str(states), "later": self.restarts}
+            found.append({**entry, "supernode": given, "superexec": runtime})
         name = f"fleet{first}"
         (self.work / f"{name}.json").write_text(json.dumps(found))
         deploy.launch(self.work, name, sys.executable, FLEET, self.work / f"{name}.json")
-        until(lambda: deploy.last_log(self.work, name).count("SuperNode ID") == end - first, 600)
+        if not self.restarts:
+            until(lambda: self.admitted(name) == end - first, 600)
+
+    def admitted(self, fleet: str = "fleet0") -> int:
+        """How often a node was admitted."""
+        return int(deploy.last_log(self.work, fleet).count("SuperNode ID"))
+
+    def start(self, number: int) -> None:
+        """Let a node start, again or for the first time."""
+        (self.work / "nodes" / f"node{number}" / "start").touch()
+
+    def signal(self, number: int, kind: signal.Signals) -> None:
+        """Send a signal to the processes of a node."""
+        for pid in json.loads((self.work / "nodes" / f"node{number}" / "pids").read_text()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, kind)
+
+    def trickle(self, number: int, seconds: float) -> None:
+        """Let a node pause before the objects of its uploads; 0 ends it."""
+        file = self.work / "nodes" / f"node{number}" / "trickle"
+        file.write_text(str(seconds)) if seconds else file.unlink(missing_ok=True)
 
 
 It = TypeVar("It", bound=Deployment)

@@ -1,17 +1,21 @@
 """Real SuperNodes that are forked from one process, which imports everything once: twenty fit on a small machine.
 
-python light_fleet.py FILE, where FILE has a list of {"key": ..., "supernode": ..., "superexec": ...} in JSON: the file
-of the public key, and the options of the two commands.
+python light_fleet.py FILE, where FILE has a list of {"key": ..., "folder": ..., "supernode": ..., "superexec": ...} in
+JSON: the file of the public key, the node's own folder, and the options of the two commands.
 
-Each node is registered, and has a process for its SuperNode and one for its SuperExec, which forks for every task. What
-they send is Flower's own.
+Each node is registered, and has a process for its SuperNode and one for its SuperExec, which forks for every task; its
+file `pids` has their numbers. What they send is Flower's own. A file `trickle` with seconds is the pause before every
+object of an upload after the first four. With "later" a node starts when there is a file `start`, and again whenever
+there is one.
 """
 
 import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 from flwr.cli.app import app as flwr
@@ -22,6 +26,8 @@ from flwr.supernode.cli import flower_supernode
 from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
 
 import undrift.flower  # noqa: F401  once, for all tasks
+
+FIRST = 4  # objects of an answer to a query, which is not delayed
 
 
 def fork(run: Callable[[], Any], words: list[str]) -> int:
@@ -47,15 +53,50 @@ class Tasks:
     DEVNULL = -3
 
     @staticmethod
+    def reap() -> None:
+        """Take note of processes that have ended."""
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
+
+    @staticmethod
     def Popen(words: list[str], **_: Any) -> None:
         """Run a task."""
-        while True:
-            try:
-                if os.waitpid(-1, os.WNOHANG) == (0, 0):
-                    break
-            except ChildProcessError:
-                break
+        Tasks.reap()
         fork(flwr_clientapp, words)
+
+
+def slowed(folder: Path) -> Callable[[Any, Any], None]:
+    """How a node uploads objects.
+
+    Args:
+        folder: the node's own.
+    """
+
+    def push(objects: Any, push_object_fn: Any) -> None:
+        for number, (key, content) in enumerate(objects):
+            if number >= FIRST and (folder / "trickle").exists():
+                sleep(float((folder / "trickle").read_text()))
+            push_object_fn(key, content)
+
+    return push
+
+
+def start(node: dict[str, Any]) -> None:
+    """Fork the two processes of a node.
+
+    Args:
+        node: its entry in the file.
+    """
+    folder = Path(node["folder"])
+
+    def supernode() -> None:
+        start_client_internal.push_object_contents_from_iterable = slowed(folder)  # type: ignore[assignment]
+        flower_supernode()
+
+    pid = fork(supernode, ["flower-supernode", *node["supernode"]])
+    other = fork(flower_superexec, ["flower-superexec", *node["superexec"], "--parent-pid", str(pid)])
+    (folder / "pids").write_text(json.dumps([pid, other]))
 
 
 class Nothing:
@@ -67,15 +108,23 @@ class Nothing:
 
 
 def main() -> None:
-    """Start the nodes, and wait until one ends."""
+    """Start the nodes, and wait until one ends; those that start later may end and start again."""
     nodes = json.loads(Path(sys.argv[1]).read_text())
     for node in nodes:
         _, status = os.waitpid(fork(flwr, ["flwr", "supernode", "register", node["key"], "tls"]), 0)
         assert status == 0, f"{node['key']} was not registered"
     subprocess_executor.subprocess, start_client_internal.subprocess = Tasks, Nothing  # type: ignore[assignment]
+    later = [node for node in nodes if node.get("later")]
     for node in nodes:
-        pid = fork(flower_supernode, ["flower-supernode", *node["supernode"]])
-        fork(flower_superexec, ["flower-superexec", *node["superexec"], "--parent-pid", str(pid)])
+        if node not in later:
+            start(node)
+    while later:
+        Tasks.reap()
+        for node in later:
+            if (wanted := Path(node["folder"]) / "start").exists():
+                wanted.unlink()
+                start(node)
+        sleep(0.2)
     os.wait()
 
 

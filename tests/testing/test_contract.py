@@ -482,7 +482,10 @@ class Unsized(Correction[None, None, None, Piece]):
 
 
 def test_an_array_without_a_length_is_refused_when_the_algorithm_is_built() -> None:
-    message = r"drift=Unsized: Piece.values is an Array: declare its length in sizes\(\), .* return {'values': 10}"
+    message = (
+        r"drift=Unsized: Piece.values is an Array: declare its length in sizes\(\), .* return {'values': 10}, or send "
+        "an Array of this name"
+    )
     with pytest.raises(TypeError, match=message):
         Algorithm(drift=Unsized())
     with pytest.raises(TypeError, match=message):

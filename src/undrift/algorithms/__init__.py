@@ -68,6 +68,7 @@ from undrift.algorithms.fednsam import fednsam as fednsam
 from undrift.algorithms.fedntd import fedntd as fedntd
 from undrift.algorithms.fedpac import fedpac as fedpac
 from undrift.algorithms.fedpac_muon import fedpac_muon as fedpac_muon
+from undrift.algorithms.fedpac_soap import fedpac_soap as fedpac_soap
 from undrift.algorithms.fedper import fedper as fedper
 from undrift.algorithms.fedper_fft import fedper_fft as fedper_fft
 from undrift.algorithms.fedprox import fedprox as fedprox
@@ -102,6 +103,7 @@ from undrift.algorithms.mofedsam import mofedsam as mofedsam
 from undrift.algorithms.moon import moon as moon
 from undrift.algorithms.multi_krum import multi_krum as multi_krum
 from undrift.algorithms.norm_clip import norm_clip as norm_clip
+from undrift.algorithms.pfedfda import pfedfda as pfedfda
 from undrift.algorithms.pfedme import pfedme as pfedme
 from undrift.algorithms.q_fedavg import q_fedavg as q_fedavg
 from undrift.algorithms.ravan import ravan as ravan
@@ -139,6 +141,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedlada": fedlada,
     "fedmuon": fedmuon,
     "fedpac-muon": fedpac_muon,
+    "fedpac-soap": fedpac_soap,
     "fedmuon-cv": fedmuon_cv,
     "delta-sgd": delta_sgd,
     "fedmoswa": fedmoswa,
@@ -220,6 +223,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedas": fedas,
     "fedrod": fedrod,
     "fedpac": fedpac,
+    "pfedfda": pfedfda,
     "fedcr": fedcr,
     "ditto": ditto,
     "apfl": apfl,

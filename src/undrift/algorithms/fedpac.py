@@ -46,7 +46,7 @@ def fedpac(lam: float = 1.0, head_epochs: int = 1, body_epochs: int = 5) -> Algo
         last round, which gives the same with all clients in every round. One that was not in the last cohort adds its
         own head. The code sets weights below 0.001 to zero and cuts eigenvalues; the solution here is exact. For a
         class without c_y it takes the client's own mean; here such a class is not pulled. The global model's head is
-        the mean by examples. FedPAC of 2026, a preconditioner method, is `fedpac-muon`.
+        the mean by examples. FedPAC of 2026, a preconditioner method, is `fedpac-muon` or `fedpac-soap`.
     """
     return Algorithm(
         objective=TowardsPrototypes(lam),

@@ -8,7 +8,7 @@ def fedpac_muon(gamma: float = 0.5) -> Algorithm:
     """FedPAC with Muon: clients align their preconditioners by the server's mean, and correct steps by its direction.
 
     Use it to compare with the paper of this name under its own settings: with Muon it is FedMuon without the factor on
-    the step. Not with SOAP or Sophia, whose states are not kept here.
+    the step. With SOAP it is fedpac-soap. Not with Sophia, whose state is not kept here.
 
     Preconditioners that differ between clients make the mean step a poor one. The server averages their states, and
     every step is mixed with the last global direction.
@@ -32,7 +32,6 @@ def fedpac_muon(gamma: float = 0.5) -> Algorithm:
         learning on non-IID data, 2026.
 
     Note:
-        The same formulas as FedMuon, from the same authors. Not the FedPAC of 2023, which combines heads. SOAP's
-        factors would need a state of another shape than the model's.
+        The same formulas as FedMuon, from the same authors. Not the FedPAC of 2023, which combines heads.
     """
     return Algorithm(local_optimizer=MixedMuon(gamma, 1.0, 0.95), aggregation=Uniform())

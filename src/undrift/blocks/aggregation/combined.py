@@ -11,6 +11,7 @@ from undrift.blocks.aggregation.rows import mean
 from undrift.blocks.class_features import features_at, refuses_fixed, refuses_samples, rows_of, sums_by_class
 from undrift.blocks.objective.contrast import last_linear
 from undrift.blocks.personalization.adaptive import reads_steps
+from undrift.blocks.personalization.gaussian_head import GaussianHead
 from undrift.core.method.aggregation import Gathering
 from undrift.core.method.block import Needs
 from undrift.core.method.schedule import Synchronous
@@ -62,10 +63,12 @@ class CombinedHeads(Gathering[HeadChoice, Candidate, HeadChoice, HeadSpread, Hea
         return Needs(labels=True)
 
     def refuses(self, others: Mapping[str, object]) -> str:
-        """Readers of gradient steps; heads of several versions; several features per example."""
+        """Readers of gradient steps; heads of several versions, or that are computed; several features per example."""
         schedule = others["schedule"]
         if isinstance(schedule, Synchronous) and schedule.overlaps:
             return f"compares features of one round, found schedule={schedule!r}; use fedper"
+        if isinstance(others["personalization"], GaussianHead):
+            return f"combines trained heads, found personalization={others['personalization']!r}; use one of them"
         return refuses_samples(others) or refuses_fixed(others) or reads_steps(others, "begins with a combined head")
 
     def init_server(self, w: Vector) -> HeadChoice:

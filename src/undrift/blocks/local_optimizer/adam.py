@@ -20,6 +20,22 @@ class AdamMoments(NamedTuple):
     v_weight: float
 
 
+def check_moments(name: str, beta1: float, beta2: float, eps: float) -> None:
+    """Refuse settings of Adam's averages that are out of range.
+
+    Args:
+        name: the optimizer, for the error.
+        beta1: memory of the gradient.
+        beta2: memory of the squares.
+        eps: what keeps the root away from zero.
+    """
+    for label, value in (("beta1", beta1), ("beta2", beta2)):
+        if not 0 <= value < 1:
+            raise ValueError(f"{name}: {label} must be in [0, 1), got {value}")
+    if not 0 < eps < float("inf"):
+        raise ValueError(f"{name}: eps must be positive and finite, got {eps}; 1e-8 is the usual one")
+
+
 @dataclass(frozen=True)
 class LocalAdam(WithMoments[AdamMoments]):
     """client:  m <- beta1 m + (1 - beta1) g;   v <- beta2 v + (1 - beta2) g^2
@@ -44,12 +60,7 @@ class LocalAdam(WithMoments[AdamMoments]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        name = type(self).__name__
-        for label in ("beta1", "beta2"):
-            if not 0 <= getattr(self, label) < 1:
-                raise ValueError(f"{name}: {label} must be in [0, 1), got {getattr(self, label)}")
-        if not 0 < self.eps < float("inf"):
-            raise ValueError(f"{name}: eps must be positive and finite, got {self.eps}; 1e-8 is the usual one")
+        check_moments(type(self).__name__, self.beta1, self.beta2, self.eps)
 
     def zero(self, w: Vector) -> AdamMoments:
         """No average yet."""

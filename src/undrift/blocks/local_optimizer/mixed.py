@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.blocks.local_optimizer.adam import AdamMoments, LocalAdamW
+from undrift.blocks.local_optimizer.adam import AdamMoments, LocalAdamW, check_moments
 from undrift.blocks.local_optimizer.moments import Held
 from undrift.blocks.local_optimizer.muon import LocalMuon, is_matrix
 from undrift.core.method.block import LocalOptimizer
@@ -47,21 +47,26 @@ def tensor_means(v: Vector, layout: Layout) -> Vector:
     return torch.cat([x.mean().expand(x.numel()) for x in layout.split(v)])
 
 
+def check_mixing(name: str, gamma: float, beta1: float, beta2: float, eps: float) -> None:
+    """Refuse settings out of range.
+
+    Args:
+        name: the optimizer, for the error.
+        gamma: share of the global direction.
+        beta1: memory of the gradient.
+        beta2: memory of the squares.
+        eps: what keeps the root away from zero.
+    """
+    if not 0 <= gamma <= 1:
+        raise ValueError(f"{name}: gamma must be in [0, 1], got {gamma}")
+    check_moments(name, beta1, beta2, eps)
+
+
 @dataclass(frozen=True)
 class _Mixed(LocalOptimizer[Known, None, Known, Moment, _Begun]):
     """What both optimizers share: the global direction, and the mean of a moment."""
 
     decoupled = True
-
-    def _check(self, gamma: float, beta1: float, beta2: float, eps: float) -> None:
-        """Refuse settings out of range."""
-        if not 0 <= gamma <= 1:
-            raise ValueError(f"{type(self).__name__}: gamma must be in [0, 1], got {gamma}")
-        for name, value in (("beta1", beta1), ("beta2", beta2)):
-            if not 0 <= value < 1:
-                raise ValueError(f"{type(self).__name__}: {name} must be in [0, 1), got {value}")
-        if not 0 < eps < float("inf"):
-            raise ValueError(f"{type(self).__name__}: eps must be positive and finite, got {eps}")
 
     def init_server(self, w: Vector) -> Known:
         """Nothing is known yet."""
@@ -105,7 +110,7 @@ class MixedAdamW(_Mixed):
     fresh: bool = False
 
     def __post_init__(self) -> None:
-        self._check(self.gamma, self.beta1, self.beta2, self.eps)
+        check_mixing(type(self).__name__, self.gamma, self.beta1, self.beta2, self.eps)
 
     def begin(self, sent: Known, kept: None, start: Start) -> _Begun:
         """The server's squares, and no mean gradient yet."""
@@ -150,7 +155,7 @@ class MixedMuon(_Mixed):
     iterations: int = 5
 
     def __post_init__(self) -> None:
-        self._check(self.gamma, self.beta1, self.beta2, self.eps)
+        check_mixing(type(self).__name__, self.gamma, self.beta1, self.beta2, self.eps)
         if not 0 < self.alpha < float("inf"):
             raise ValueError(f"MixedMuon: alpha must be positive and finite, got {self.alpha}")
         LocalMuon(iterations=self.iterations)

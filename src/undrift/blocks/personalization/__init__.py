@@ -8,6 +8,7 @@ from undrift.blocks.personalization.cores import CoreOfUpdate, Cores
 from undrift.blocks.personalization.ditto import Ditto
 from undrift.blocks.personalization.factors import OneFactor, PrivateFactor
 from undrift.blocks.personalization.folded import Folded
+from undrift.blocks.personalization.gaussian_head import GaussianHead
 from undrift.blocks.personalization.latest import Latest
 from undrift.blocks.personalization.mixture import Mixture
 from undrift.blocks.personalization.norms import PrivateNorms
@@ -26,6 +27,7 @@ __all__ = [
     "Ditto",
     "Folded",
     "FrozenPart",
+    "GaussianHead",
     "HeadFirst",
     "Latest",
     "LeadingRanks",

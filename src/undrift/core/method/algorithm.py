@@ -6,6 +6,8 @@ from functools import cached_property, reduce
 from operator import or_
 from typing import Any
 
+import torch
+
 from undrift.core.method.aggregation import Aggregation, Gathering
 from undrift.core.method.block import (
     AnyBlock,
@@ -199,12 +201,13 @@ def _fits(slot: str, block: object) -> None:
 
 
 def _declares_sizes(slot: str, block: AnyBlock) -> None:
-    """Reject a block that uploads an array without a declared length, by which the gate checks uploads."""
+    """Reject a block that uploads an array of unknown length, by which the gate checks uploads."""
+    sent = {name for name, kind in kinds(block.Sent).items() if kind == "array"}
     for name, kind in kinds(block.Up).items():
-        if kind == "array" and name not in block.sizes():
+        if kind == "array" and name not in sent | set(block.sizes()):
             raise TypeError(
                 f"{slot}={type(block).__name__}: {getattr(block.Up, '__name__', block.Up)}.{name} is an Array: declare "
-                f"its length in sizes(), for example return {{{name!r}: 10}}"
+                f"its length in sizes(), for example return {{{name!r}: 10}}, or send an Array of this name and length"
             )
 
 
@@ -288,7 +291,7 @@ def cost(algorithm: Algorithm, layout: Layout | None = None) -> Cost:
         down=down,
         up=up,
         client_state=sum(vectors(block.Client) for block in blocks),
-        server_state=1 + sum(vectors(block.Server) for block in blocks),
+        server_state=1 + sum(map(_held, blocks)),
         gradients_per_step=1 + sum(block.gradients for block in blocks),
         stateless=algorithm.stateless,
         plain_sum=not gathers,
@@ -326,3 +329,13 @@ _EXAMPLES = {kind: Layout(tuple(shapes), tuple(shapes.values())) for kind, shape
 def vectors(declared: Declared) -> int:
     """How many vectors as long as the model a declared tree holds."""
     return list(kinds(declared).values()).count("vector")
+
+
+def _held(block: AnyBlock) -> int:
+    """How many vectors as long as the model a block's server state holds, in arrays with a row for each too."""
+    found, length = vectors(block.Server), 11
+    if "array" in kinds(block.Server).values():
+        state = block.init_server(torch.zeros(length))
+        arrays = (x for name, x in state._asdict().items() if kinds(block.Server)[name] == "array")
+        found += sum(x.numel() // length for x in arrays if x.shape[-1:] == (length,))
+    return found

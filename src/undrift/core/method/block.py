@@ -158,7 +158,10 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
         return False
 
     def sizes(self) -> Mapping[str, int]:
-        """The length of every Array field of the upload, by name; the gate rejects another."""
+        """The length of every Array field of the upload, by name; the gate rejects another.
+
+        One that is not here has the length of the Array of the same name that the server sent.
+        """
         return {}
 
     def init_server(self, w: Vector) -> ServerT:

@@ -109,8 +109,8 @@ class ByPart(Block[Any, Any, Any, Any, Any]):
         declared = getattr(self.parts[i][1], name)
         if declared is None or whole is None:
             return None
-        values = [getattr(whole, f"p{i}_{field}") for field in declared._fields]
-        return declared(*(_take(x, mask) for x in values))  # type: ignore[no-any-return]
+        values = [(getattr(whole, f"p{i}_{field}"), kind) for field, kind in kinds(declared).items()]
+        return declared(*(_take(x, mask) if kind == "vector" else x for x, kind in values))  # type: ignore[no-any-return]
 
     def _joint(self, name: str, trees: Sequence[tuple[Tree, Tensor]]) -> Tree:
         """The joint tree of the parts' own; vectors get the length of the model unless a client keeps them."""

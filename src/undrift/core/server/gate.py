@@ -21,7 +21,7 @@ from undrift.core.records.packed_sum import PackedSum
 from undrift.core.records.rejection import Reason, RejectedError, Rejection
 from undrift.core.records.types import Broadcast, Declared, Local, Tree, Upload, kinds
 from undrift.core.server.partial_check import ROUNDING, Stated, check_stated
-from undrift.core.server.total import Total
+from undrift.core.server.total import Total, array_lengths
 from undrift.util.naming.binding import is_whole
 
 _log = logging.getLogger(__name__)
@@ -70,7 +70,8 @@ class Gate:
 
     def total(self, version: int | None = None) -> Total:
         """An empty total for the uploads of a version; None is that of this round."""
-        return Total(self.algorithm, self.local, self.broadcast.round if version is None else version)
+        version = self.broadcast.round if version is None else version
+        return Total(self.algorithm, self.local, version, self.broadcast.parts)
 
     def steps(self, client: int, examples: int) -> int:
         """How many local steps a client takes in this round; one without any is rejected, and the result is 0."""
@@ -217,7 +218,7 @@ class Gate:
         for slot, tree in declared.items():
             if type(upload.parts[slot]) is not tree:
                 raise RejectedError(Reason.TREE, f"{slot} must be a {getattr(tree, '__name__', tree)}")
-            sizes = getattr(self.algorithm, slot).sizes()
+            sizes = array_lengths(getattr(self.algorithm, slot), sent.parts.get(slot))
             for (name, kind), x in zip(kinds(tree).items(), upload.parts[slot] or (), strict=True):
                 if kind in ("vector", "array"):
                     size = sent.params.numel() if kind == "vector" else sizes[name]

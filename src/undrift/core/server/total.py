@@ -9,11 +9,12 @@ from torch import Tensor
 
 from undrift.core.method.aggregation import Accumulator, Read, Write
 from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.block import AnyBlock
 from undrift.core.method.view import Sums
 from undrift.core.model.flat_model import Vector
 from undrift.core.records.exact_sum import AnySum, NamedSums
 from undrift.core.records.packed_sum import PackedSum, most_packed
-from undrift.core.records.types import Declared, Local, Tree, Upload, kinds, slope
+from undrift.core.records.types import Declared, Local, Parts, Tree, Upload, kinds, slope
 
 
 @dataclass(eq=False)
@@ -24,11 +25,13 @@ class Total:
         algorithm: the method.
         local: the settings all clients share.
         version: the round of the model that all these uploads started from; another version has a total of its own.
+        sent: what the server sent for the blocks, from which lengths of arrays follow: see `array_lengths`.
     """
 
     algorithm: Algorithm
     local: Local
     version: int
+    sent: Parts = field(default_factory=dict)
     clients: list[int] = field(default_factory=list)
     counts: Tensor | None = None
 
@@ -233,8 +236,9 @@ class Total:
             sizes["tail"] = size
         for slot, block in self.algorithm.slots():
             lengths = {"vector": size, "float": 1, "int": 1}
+            arrays = array_lengths(block, self.sent.get(slot))
             for name, kind in kinds(block.Up).items():
-                sizes[f"{slot}.{name}"] = block.sizes()[name] if kind == "array" else lengths[kind]
+                sizes[f"{slot}.{name}"] = arrays[name] if kind == "array" else lengths[kind]
         return sizes
 
     def _part(self, slot: str, declared: Declared, dtype: torch.dtype) -> Tree:
@@ -253,10 +257,23 @@ def add_versions(totals: Sequence[Total]) -> Total:
     totals = [total for total in totals if total.clients] or totals[:1]
     if len(totals) == 1:
         return totals[0]
-    whole = Total(totals[0].algorithm, totals[0].local, max(total.version for total in totals))
+    first = totals[0]
+    whole = Total(first.algorithm, first.local, max(total.version for total in totals), first.sent)
     for total in totals:
         whole._absorb(total)
     return whole
+
+
+def array_lengths(block: AnyBlock, sent: Tree) -> dict[str, int]:
+    """The length of every Array that a block uploads: that of the one of the same name that was sent, or as declared.
+
+    Args:
+        block: the block.
+        sent: what the server sent for it; None counts what is not declared as empty.
+    """
+    arrays = [name for name, kind in kinds(block.Up).items() if kind == "array"]
+    given = {name: x.numel() for name in arrays if isinstance(x := getattr(sent, name, None), Tensor)}
+    return {**dict.fromkeys(arrays, 0), **given, **block.sizes()}
 
 
 def _fields(declared: Declared, tree: Tree) -> Iterable[tuple[str, Tensor]]:

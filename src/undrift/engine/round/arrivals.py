@@ -172,7 +172,7 @@ def collect_uploads(
         collect: trains groups, or has trained them.
     """
     sent = sent_versions(state, broadcast)
-    out = StepUploads(Partial(Total(algorithm, local, state.round)), [], sent, {})
+    out = StepUploads(Partial(Total(algorithm, local, state.round, broadcast.parts)), [], sent, {})
     out.versions.append((broadcast, out.partial.total))
     known, remembers = Overlay.of(state.accepted), server.remembers(algorithm, local)
     numbers = {(task.client, key): task.number for task, _, key in plan.numbered(state.round, visits)}

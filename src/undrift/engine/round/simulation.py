@@ -346,7 +346,7 @@ class Simulation:
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Train the clients of a round on the backend, sum their uploads and apply the failure policy."""
         if not clients:  # no client is available
-            return Partial(Total(self.job.algorithm, self.local, broadcast.round))
+            return Partial(Total(self.job.algorithm, self.local, broadcast.round, broadcast.parts))
         partial = self._sum_uploads(broadcast, clients, accepted)
         check_failures(len(partial.visits), partial.rejections, partial.absent, self.failures, partial.cause)
         return partial

@@ -8,8 +8,9 @@ import os
 import shutil
 import tarfile
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from time import sleep
+from typing import Any
 from uuid import uuid4
 
 from undrift.runs.folder.audit_checks import ARRIVALS
@@ -62,7 +63,7 @@ def restore(file: Path | str, folder: Path | str) -> Verified:
         temporary.mkdir(mode=0o700)
         try:
             with tarfile.open(file) as packed:
-                packed.extractall(temporary, filter="data")
+                unpack(packed, temporary)
         except (OSError, tarfile.TarError) as error:
             raise RunError(f"{file}: not a backup of a run, or damaged: {error}") from None
         check_run(temporary)
@@ -100,6 +101,27 @@ def _link(path: Path, to: Path) -> None:
         raise
     except OSError:
         shutil.copy2(path, to, follow_symlinks=False)
+
+
+def unpack(packed: tarfile.TarFile, folder: Path) -> None:
+    """Extract an archive of files and folders; symbolic links and places outside are refused.
+
+    Args:
+        packed: the archive.
+        folder: where its files go.
+    """
+    for member in packed.getmembers():
+        inside = all(not x.is_absolute() and ".." not in x.parts for x in map(PurePosixPath, _paths(member)))
+        if not inside or not (member.isfile() or member.isdir() or member.islnk()):
+            raise tarfile.ReadError(f"{member.name} is not a file or folder inside it")
+    # Python before 3.11.4 has no filters, and later versions warn without one.
+    filters: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    packed.extractall(folder, **filters)  # noqa: S202 - checked above
+
+
+def _paths(member: tarfile.TarInfo) -> list[str]:
+    """Where a member of an archive is, and the file that it is a second name of."""
+    return [member.name, member.linkname] if member.islnk() else [member.name]
 
 
 def _pack(stage: Path, out: Path) -> None:

@@ -154,7 +154,7 @@ class Tally:
 
     def empty(self) -> Total:
         """A total without uploads."""
-        return Total(self.algorithm, self.local, self.broadcast.round)
+        return Total(self.algorithm, self.local, self.broadcast.round, self.broadcast.parts)
 
     def has_uploads(self, uploads: int) -> bool:
         """Whether at least this many uploads were accepted."""
