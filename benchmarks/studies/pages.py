@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 import fine_tuning
 import poisoning
 import private_accuracy
+import schedules
 from beside import beside, gap_text, sources, study_file
 from gaps import Lines, all_gaps, gap, values
 from parts import part_gaps, parts_figure, parts_table, with_table
@@ -352,10 +353,12 @@ def generated(draws: bool = True) -> dict[Path, str]:
     parts = part_gaps()
     files[FINDINGS / "parts.svg"] = parts_figure(parts) if draws else ""
     files[FINDINGS / "parts.md"] = with_table((FINDINGS / "parts.md").read_text(), parts_table(parts))
+    files[FINDINGS / "schedules.svg"] = schedules.figure() if draws else ""
     made = {
         "poisoning": poisoning.tables(),
         "private-accuracy": private_accuracy.table(),
         "fine-tuning": fine_tuning.tables(),
+        "schedules": schedules.tables(),
     }
     for name, found in made.items():
         files[FINDINGS / f"{name}.md"] = with_table((FINDINGS / f"{name}.md").read_text(), found)

@@ -1,4 +1,4 @@
-"""The accuracy of a study's rows over rounds, as a figure of docs/evidence/results."""
+"""The accuracy of a study's rows over rounds or time, as a figure of docs/evidence."""
 
 from collections.abc import Iterable, Mapping
 from statistics import fmean
@@ -33,12 +33,13 @@ def mean_curve(lines: Iterable[Mapping[str, Any]], setting: str, label: str) -> 
     return [(at, fmean(values)) for at, values in sorted(found.items())]
 
 
-def curves(study: Mapping[str, Any], lines: list[dict[str, Any]]) -> str:
+def curves(study: Mapping[str, Any], lines: list[dict[str, Any]], over: str = "round") -> str:
     """The mean accuracy of every row over rounds, setting by setting, as SVG; the baseline is the thick grey line.
 
     Args:
         study: the tuned comparison.
         lines: the raw results.
+        over: what the first numbers of the curves count.
     """
     labels = [row["label"] for row in study["methods"]]
     measured = {line["setting"] for line in lines}
@@ -67,5 +68,5 @@ def curves(study: Mapping[str, Any], lines: list[dict[str, Any]]) -> str:
         for axes in parts[:, 0]:
             axes.set_ylabel(axis)
         for axes in parts[-1]:
-            axes.set_xlabel("round")
+            axes.set_xlabel(over)
         return svg(drawn)

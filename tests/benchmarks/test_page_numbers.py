@@ -22,6 +22,7 @@ LOW, MEAN = "docs/evidence/findings/low-frequencies.md", "docs/evidence/findings
 RATES, PARTS = "docs/evidence/findings/learning-rates.md", "docs/evidence/findings/parts.md"
 BAD, PRIVATE = "docs/evidence/findings/poisoning.md", "docs/evidence/findings/private-accuracy.md"
 TUNED = "docs/evidence/findings/fine-tuning.md"
+SCHEDULES = "docs/evidence/findings/schedules.md"
 SPEED, README = "docs/evidence/performance.md", "README.md"
 ADAPTERS = "docs/guide/adapters.md"
 CASES = {"Fashion-MNIST": "Fashion-MNIST", "CIFAR-10": "CIFAR-10 (JPEG)"}
@@ -249,6 +250,7 @@ BOUND: dict[str, list[tuple[str, Value]]] = {
     BAD: [],
     PRIVATE: [],
     TUNED: [("with the chances #, #, # and #.", chances)],
+    SCHEDULES: [],
 }
 
 
@@ -308,13 +310,19 @@ def stated(page: str, text: str) -> str:
 
 
 def made_table(page: str) -> str:
-    """The tables of a page that has them from the lines of its study; empty for the others."""
+    """The tables of a page that is made from the lines of one script; empty for the others."""
     import fine_tuning
     import poisoning
     import private_accuracy
+    import schedules
 
-    made = {BAD: poisoning.tables, PRIVATE: private_accuracy.table, TUNED: fine_tuning.tables}
-    return made[page]() if page in made else ""
+    makers = {
+        BAD: poisoning.tables,
+        PRIVATE: private_accuracy.table,
+        TUNED: fine_tuning.tables,
+        SCHEDULES: schedules.tables,
+    }
+    return makers[page]() if page in makers else ""
 
 
 @pytest.fixture(autouse=True)
@@ -506,7 +514,7 @@ def test_every_table_with_decimals_is_bound(page: str) -> None:
         "| ratio |",
         "| method | base |",
     )
-    studied = ("| late accuracy", "| success of the trigger", "| row | rate |", "| row | accuracy |")
+    studied = ("| late accuracy", "| success of the trigger", "| row | rate |", "| row | accuracy |", "| schedule")
     for head, rows in tables(page).items():
         cells = [INTERVAL.sub("", cell) for row in rows for cell in row]
         numbers = [cell for cell in cells if re.search(r"\d\.\d", re.sub(GIVEN + r"|, 0\.\d|^0\.\d+", "", cell))]

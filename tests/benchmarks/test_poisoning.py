@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from support.small_images import small_images
 from undrift import Local, Simulation, make
-from undrift.data import Dataset, DataTask
-from undrift.data.arrays.dataset import Split
+from undrift.data import DataTask
 
 pytest.importorskip("flwr")
 ROOT = Path(__file__).parents[2]
@@ -16,14 +16,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def _path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks" / "studies")
-
-
-def small_data() -> Dataset:
-    draw = torch.Generator().manual_seed(0)
-    train, test = [
-        Split(torch.randint(256, (n, 1, 28, 28), generator=draw).byte(), torch.arange(n) % 10) for n in (200, 100)
-    ]
-    return Dataset("small", "image", train, test, classes=10, mean=(0.5,), std=(0.25,), title="Small")
 
 
 def test_uploads_of_attackers() -> None:
@@ -41,7 +33,7 @@ def test_uploads_of_attackers() -> None:
 def test_data_of_attackers() -> None:
     from poisoning import PATCH, poisoned, stamp
 
-    data, own = small_data(), [[0, 1, 2, 3]]
+    data, own = small_images(), [[0, 1, 2, 3]]
     flipped = poisoned(data, own, "label-flip").train.targets
     assert flipped[:5].tolist() == [9, 8, 7, 6, 4] and torch.equal(flipped[4:], data.train.targets[4:])
     bad = poisoned(data, own, "backdoor").train
@@ -54,7 +46,7 @@ def test_data_of_attackers() -> None:
 def test_without_attackers_it_is_a_plain_run(method: str) -> None:
     from poisoning import Attack, Attacked, build
 
-    task = DataTask(small_data(), list(torch.arange(200).split(40)), build)
+    task = DataTask(small_images(), list(torch.arange(200).split(40)), build)
     local = Local(lr=0.1, steps=2, batch_size=10)
     plain = Simulation(make(method), task, local).run(2)
     ours = Simulation(make(method), task, local, backend=Attacked(Attack("none", 0), False)).run(2)
@@ -64,7 +56,7 @@ def test_without_attackers_it_is_a_plain_run(method: str) -> None:
 def test_the_bound_rejects_the_longest() -> None:
     from poisoning import Attack, Attacked, build
 
-    task = DataTask(small_data(), list(torch.arange(200).split(40)), build)
+    task = DataTask(small_images(), list(torch.arange(200).split(40)), build)
     backend = Attacked(Attack("scale", 1), True)
     simulation = Simulation(make("uniform"), task, Local(lr=0.1, steps=2, batch_size=10), backend=backend)
     simulation.run(3)
