@@ -45,7 +45,7 @@ def pfedfda(beta: float | None = None, ridge: float = 1.0) -> Algorithm:
         newest body before a client is evaluated; here a client is evaluated with the head of its last round. A client
         without a round has the server's head, of equal frequencies. The paper adds 1e-4 I to a covariance. Its code,
         with which its numbers were made, adds the whole of I, and 1e-4 to every entry, which is left out here: with
-        1e-4 I heads become large where a client has fewer examples than features: on the digits, at the learning rate 0.1
-        without clipping, personal accuracy fell again from round to round.
+        1e-4 I heads become large where a client has fewer examples than features: on the digits, at the learning rate
+        0.1 without clipping, personal accuracy fell again from round to round.
     """
     return Algorithm(personalization=GaussianHead(beta, ridge))
