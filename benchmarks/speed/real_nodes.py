@@ -8,7 +8,6 @@ one client of a small task. One deployment has them all, and grows.
 
 import json
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -18,7 +17,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
 from support.deployment import Deployment, LightDeployment, deploy, until
-from support.new_app import NEW_APP
+from support.new_app import copy_app
 
 ROUNDS, DEADLINE = 3, 240.0
 
@@ -29,15 +28,13 @@ def spent(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(it: Deployment, app: Path, nodes: int, most: int) -> dict[str, Any]:
+def measure(it: Deployment, nodes: int, most: int) -> dict[str, Any]:
     """A run of three rounds on all nodes."""
     run = f"nodes{nodes}"
-    config: dict[str, Any] = {"run": run, "algorithm": "fedavg", "num-rounds": ROUNDS, "cohort": most, "nodes": nodes}
-    config |= {"deadline": DEADLINE, "quorum": 0.9 * nodes / most, "wait": 600.0}
-    given = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
+    config: dict[str, Any] = {"run": run, "algorithm": "fedavg", "num_rounds": ROUNDS, "cohort": most, "nodes": nodes}
     link = deploy.alive(it.work, "superlink")
     before, began = spent(link), time.monotonic()
-    it.flwr("run", str(app), "tls", "--format=json", "-c", given)
+    it.submit(**config, deadline=DEADLINE, quorum=0.9 * nodes / most, wait=600.0)
     until(lambda: it.rounds(run) == ROUNDS, 1200, pause=2.0)
     rows = [json.loads(line) for line in (it.folder(run) / "metrics.jsonl").read_text().splitlines()]
     status = dict(
@@ -60,18 +57,15 @@ def main() -> None:
     """Measure each number of nodes, and print a line of JSON for it."""
     numbers = sorted(map(int, sys.argv[1:])) or [5, 10, 20]
     with tempfile.TemporaryDirectory() as scratch:
-        most, app, first = numbers[-1], Path(scratch) / "app-nodes", 0
-        it = LightDeployment(Path(scratch) / "nodes", nodes=most, clients=most)
-        shutil.copytree(NEW_APP, app, ignore=shutil.ignore_patterns(".*", "__pycache__"))
-        task, given = (app / "app" / "task.py").read_text(), "CLIENTS, CLASSES, FEATURES = "
-        assert f"{given}12" in task
-        (app / "app" / "task.py").write_text(task.replace(f"{given}12", f"{given}{most}"))
+        most, first = numbers[-1], 0
+        app = copy_app(Path(scratch) / "app-nodes", most)
+        it = LightDeployment(Path(scratch) / "nodes", nodes=most, app=app, clients=most)
         try:
             it.script("up", "--nodes", "0")
             for nodes in numbers:
                 it.add(first, nodes)
                 first = nodes
-                print(json.dumps(measure(it, app, nodes, most)), flush=True)
+                print(json.dumps(measure(it, nodes, most)), flush=True)
         finally:
             it.down()
 

@@ -1,16 +1,15 @@
 """Adapters on a small language model: does an exact mean of the products help, and do corrections and filters?
 
-A transformer of two layers learns eight topics of a made-up language, all together, for a while; then 20 clients train
-it further on eight other topics, whose shares differ by Dirichlet 0.1. A topic says which four words may follow a word.
-Ten clients in each of 20 rounds of eight steps of plain SGD; late accuracy is that of the next word over all topics,
-on text that no client has. Every row's rate is tuned on other text and other seeds. Each trial and each run is a line
-of results/fine-tuning.jsonl; those that are there are skipped. docs/evidence/findings/fine-tuning.md has the tables.
+A transformer of two layers learns four topics of a made-up language, all together, for a while; then 20 clients train
+it further on four other topics, whose shares differ by Dirichlet 0.1. A topic determines which four words may follow a
+word. Eight clients in each of 12 rounds of five steps of plain SGD; late accuracy is that of the next word over all
+topics, on text that no client has. Every row's rate is tuned on other text and other seeds. Each trial and each run is
+a line of results/fine-tuning.jsonl; those that are there are skipped. docs/evidence/findings/fine-tuning.md has the
+tables.
 
     python benchmarks/studies/fine_tuning.py
 """
 
-import argparse
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,8 +26,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
 
 from beside import gap_text
-from poisoning import measured, round_off
-from shared import read_lines, svg
+from shared import add_line, measured, read_arguments, read_lines, round_off, svg
 from undrift import Local, Simulation, TensorTask, parse
 from undrift.core import bind
 from undrift.core.method.algorithm import Algorithm, vectors_sent
@@ -397,10 +395,8 @@ class Lines:
 
     def add(self, line: dict[str, Any]) -> dict[str, Any]:
         """Write a line."""
-        with self.path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
         self.known[line["kind"], line.get("label"), line.get("lr"), line.get("seed")] = line
-        return line
+        return add_line(self.path, line)
 
     def check_base(self) -> None:
         """Note the pre-trained model, or raise if these lines are of another one."""
@@ -545,14 +541,8 @@ def figure() -> str:
 
 def main() -> None:
     """Tune and run what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", action="store_true", help="print the tables of what is there")
-    parser.add_argument("rows", nargs="*", help="tune and run these rows only")
-    arguments = parser.parse_args()
-    if arguments.tables:
-        print(tables())
-        return
-    torch.set_num_threads(1)
+    rows = {"rows": {"nargs": "*", "help": "tune and run these rows only"}}
+    arguments = read_arguments(__doc__, tables, rows)
     lines = Lines()
     lines.check_base()
     for label in arguments.rows or ROWS:

@@ -8,8 +8,6 @@ results/poisoning.jsonl; runs that are there are skipped. docs/evidence/findings
     python benchmarks/studies/poisoning.py --seeds 0 1 2
 """
 
-import argparse
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from beside import gap_text
-from shared import first_examples, read_lines
+from shared import add_line, first_examples, measured, progress, read_arguments, read_lines, round_off
 from undrift import Algorithm, Local, Simulation, make
 from undrift.core.records.types import Broadcast, Upload
 from undrift.data import Dataset, DataTask, load
@@ -33,7 +31,6 @@ from undrift.engine.worker.job import VersionGroup
 from undrift.engine.worker.partial_sum import Partial, TrainedClient
 from undrift.models import MLP
 from undrift.studies.statistics import late_mean, paired_difference
-from undrift.util.display.tables import markdown
 
 LINES = Path(__file__).parent / "results" / "poisoning.jsonl"
 SEEDS = (0, 1, 2)
@@ -221,11 +218,6 @@ def run(dataset: Dataset, kind: str, attack: Attack, label: str, seed: int) -> d
     return {**about, "curve": curve, "backdoor": hits, "rejected": rejected, "seconds": seconds}
 
 
-def round_off(value: float, digits: int = 4) -> float:
-    """A number as the lines have it."""
-    return round(value, digits)
-
-
 def cases(seeds: Sequence[int]) -> Iterator[tuple[str, Attack, str, int]]:
     """All runs, so that the first of them make whole tables of fewer seeds.
 
@@ -271,29 +263,6 @@ def tables() -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def progress(lines: Sequence[Mapping[str, Any]], planned: int) -> str:
-    """How many runs are there, in a sentence.
-
-    Args:
-        lines: of the runs.
-        planned: how many there will be.
-    """
-    seeds = ", ".join(map(str, sorted({line["seed"] for line in lines})))
-    return f"{len(lines)} of {planned} runs are there" + (f", seed {seeds}." if seeds else ".")
-
-
-def measured(title: str, heads: Sequence[str], rows: Iterable[list[str]]) -> str:
-    """A table of the rows that have a value, below its title; without such rows nothing.
-
-    Args:
-        title: what stands above it.
-        heads: of the columns.
-        rows: the name of each, then its values.
-    """
-    known = [row for row in rows if any(row[1:])]
-    return f"{title}\n\n" + markdown(heads, known, left=1) if known else ""
-
-
 def _rows(values: Mapping[Key, dict[int, float]], places: Iterable[tuple[str, str, int]]) -> Iterator[list[str]]:
     """FedAvg's means, what the attack does to it, and the other rows minus FedAvg under the same attack."""
     places = list(places)
@@ -313,22 +282,14 @@ def _gap(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
 
 def main() -> None:
     """Run what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    parser.add_argument("--tables", action="store_true", help="print the tables of what is there")
-    arguments = parser.parse_args()
-    if arguments.tables:
-        print(tables())
-        return
-    torch.set_num_threads(1)
+    arguments = read_arguments(__doc__, tables, {"--seeds": {"type": int, "nargs": "+", "default": SEEDS}})
     there = {
         tuple(line[x] for x in ("partition", "attack", "attackers", "label", "seed")) for line in read_lines(LINES)
     }
     dataset = first_examples(load("fashion-mnist"), TRAIN, TEST)
     for kind, attack, label, seed in cases(arguments.seeds):
         if (kind, attack.name, attack.attackers, label, seed) not in there:
-            with LINES.open("a") as file:
-                file.write(json.dumps(run(dataset, kind, attack, label, seed)) + "\n")
+            add_line(LINES, run(dataset, kind, attack, label, seed))
 
 
 if __name__ == "__main__":

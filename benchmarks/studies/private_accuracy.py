@@ -9,8 +9,6 @@ runs that are there are skipped. docs/evidence/findings/private-accuracy.md has 
     python benchmarks/studies/private_accuracy.py --seeds 0 1 2
 """
 
-import argparse
-import json
 import time
 from dataclasses import replace
 from itertools import product
@@ -18,11 +16,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import torch
-
 from beside import gap_text
-from poisoning import SEEDS, build, grouped, measured, progress, round_off
-from shared import first_examples, read_lines
+from poisoning import SEEDS, build, grouped
+from shared import add_line, first_examples, measured, progress, read_arguments, read_lines, round_off
 from undrift import Local, Simulation, make
 from undrift.blocks.release import PrivateSum
 from undrift.data import Dataset, DataTask, load
@@ -144,20 +140,12 @@ def _gap(ours: dict[int, float] | None, theirs: dict[int, float] | None) -> str:
 
 def main() -> None:
     """Run what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    parser.add_argument("--tables", action="store_true", help="print the table of what is there")
-    arguments = parser.parse_args()
-    if arguments.tables:
-        print(table())
-        return
-    torch.set_num_threads(1)
+    arguments = read_arguments(__doc__, table, {"--seeds": {"type": int, "nargs": "+", "default": SEEDS}})
     done = {tuple(x[key] for key in ("label", "epsilon", "noise", "seed")) for x in read_lines(LINES)}
     dataset = first_examples(load("fashion-mnist"), TRAIN, TEST)
     for seed, (label, epsilon, kind) in product(arguments.seeds, rows()):
         if (label, epsilon, kind, seed) not in done:
-            with LINES.open("a") as file:
-                file.write(json.dumps(run(dataset, label, epsilon, kind, seed)) + "\n")
+            add_line(LINES, run(dataset, label, epsilon, kind, seed))
 
 
 if __name__ == "__main__":

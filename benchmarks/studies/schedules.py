@@ -11,8 +11,6 @@ docs/evidence/findings/schedules.md has the tables.
     python benchmarks/studies/schedules.py fashion-mnist
 """
 
-import argparse
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -28,8 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from beside import gap_text
-from poisoning import measured, progress, round_off
-from shared import first_examples, read_lines
+from shared import add_line, first_examples, measured, progress, read_arguments, read_lines, round_off
 from study_curves import curves
 from undrift import Local, Simulation, make
 from undrift.core.method.algorithm import vectors_sent
@@ -359,24 +356,18 @@ def figure() -> str:
 
 def main() -> None:
     """Tune every row that is not tuned, then run what is missing of it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="*", default=list(DATA), help=f"of {', '.join(DATA)}; default both")
-    parser.add_argument("--rows", nargs="+", choices=METHODS, default=list(METHODS), help="only these")
-    parser.add_argument("--tables", action="store_true", help="print the tables of what is there")
-    arguments = parser.parse_args()
-    if arguments.tables:
-        print(tables())
-        return
-    torch.set_num_threads(1)
+    options: dict[str, dict[str, Any]] = {
+        "data": {"nargs": "*", "default": list(DATA), "help": f"of {', '.join(DATA)}; default both"},
+        "--rows": {"nargs": "+", "choices": METHODS, "default": list(METHODS), "help": "only these"},
+    }
+    arguments = read_arguments(__doc__, tables, options)
     known = {Run(*(line[key] for key in Run._fields)): line for line in read_lines(LINES)}
     for data in arguments.data:
         dataset = halved(load(data))
 
         def line(about: Run, dataset: Dataset = dataset) -> Line:
             if about not in known:
-                known[about] = simulate(dataset, about)
-                with LINES.open("a") as file:
-                    file.write(json.dumps(known[about]) + "\n")
+                known[about] = add_line(LINES, simulate(dataset, about))
             return known[about]
 
         for label in arguments.rows:

@@ -4,7 +4,7 @@ import argparse
 import json
 import platform
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -17,6 +17,7 @@ from undrift.algorithms import ALGORITHMS
 from undrift.core.records.types import ServerState
 from undrift.data import Dataset, DataTask
 from undrift.data.arrays.dataset import Split
+from undrift.util.display.tables import markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,6 +101,68 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         path: the file.
     """
     return [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
+
+
+def add_line(path: Path, line: dict[str, Any]) -> dict[str, Any]:
+    """Append an object to a file of JSON lines; the object.
+
+    Args:
+        path: the file.
+        line: the object.
+    """
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    return line
+
+
+def read_arguments(
+    about: str | None, tables: Callable[[], str], options: Mapping[str, Mapping[str, Any]]
+) -> argparse.Namespace:
+    """The arguments of a study that resumes, which trains on one thread; with --tables it prints them and ends.
+
+    Args:
+        about: the text of the help.
+        tables: those of what is there.
+        options: name -> what `add_argument` takes.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", action="store_true", help="print the tables of what is there")
+    for name, option in options.items():
+        parser.add_argument(name, **option)
+    arguments = parser.parse_args()
+    if arguments.tables:
+        print(tables())
+        raise SystemExit
+    torch.set_num_threads(1)
+    return arguments
+
+
+def round_off(value: float, digits: int = 4) -> float:
+    """A number as the lines have it."""
+    return round(value, digits)
+
+
+def progress(lines: Sequence[Mapping[str, Any]], planned: int) -> str:
+    """How many runs are there, in a sentence.
+
+    Args:
+        lines: of the runs.
+        planned: how many there will be.
+    """
+    seeds = ", ".join(map(str, sorted({line["seed"] for line in lines})))
+    return f"{len(lines)} of {planned} runs are there" + (f", seed {seeds}." if seeds else ".")
+
+
+def measured(title: str, heads: Sequence[str], rows: Iterable[list[str]]) -> str:
+    """A table of the rows that have a value, below its title; without such rows nothing.
+
+    Args:
+        title: what stands above it.
+        heads: of the columns.
+        rows: the name of each, then its values.
+    """
+    known = [row for row in rows if any(row[1:])]
+    return f"{title}\n\n" + markdown(heads, known, left=1) if known else ""
 
 
 def svg(figure: "Figure") -> str:

@@ -3,7 +3,6 @@
 Also after the server has been killed in the middle of a run.
 """
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ pytest.importorskip("flwr")
 from support import peft_models, vision
 from support.deployment import TOOLS, Deployment, running, until
 from support.hugging_face import need
-from support.new_app import NEW_APP
+from support.new_app import copy_app
 from support.peft_models import ROUNDS, expected, task_of
 from undrift import Local, Simulation, parse
 from undrift.testing import fingerprint
@@ -86,7 +85,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 def write_app(deployment: Deployment, name: str, **texts: str) -> Path:
     """The new app with other modules, and those of the models."""
     folder = deployment.work / name
-    shutil.copytree(NEW_APP, folder, ignore=shutil.ignore_patterns(".*", "__pycache__"), dirs_exist_ok=True)
+    copy_app(folder)
     models, operators = (Path(module.__file__ or "").read_text() for module in (peft_models, vision))
     texts = {"models": models.replace("from support.vision", "from app.vision"), "vision": operators} | texts
     for module, text in texts.items():

@@ -1,7 +1,6 @@
 """Thirty SuperNodes over TLS for a hundred rounds: killed, stopped, slowed, leaving and joining at random."""
 
 import json
-import shutil
 import signal
 import time
 from collections import Counter
@@ -15,7 +14,7 @@ import pytest
 
 from faults.figures import record
 from support.deployment import TOOLS, LightDeployment, load, outcome, running, seconds, until
-from support.new_app import NEW_APP
+from support.new_app import copy_app
 from undrift import Local, Simulation, make
 from undrift.testing import fingerprint
 
@@ -86,15 +85,6 @@ class Churn:
             act()
 
 
-def write_app(folder: Path) -> None:
-    """The app of `undrift new`, with as many clients as nodes."""
-    shutil.copytree(NEW_APP, folder, ignore=shutil.ignore_patterns(".*", "__pycache__"))
-    task = folder / "app" / "task.py"
-    text = task.read_text()
-    assert "CLIENTS, CLASSES, FEATURES = 12" in text
-    task.write_text(text.replace("CLIENTS, CLASSES, FEATURES = 12", f"CLIENTS, CLASSES, FEATURES = {NODES}"))
-
-
 def replay(simulation: Simulation, log: Path) -> tuple[list[list[int]], str]:
     """The clients of each round by an audit log, and the fingerprint of the state after them, in one process.
 
@@ -117,8 +107,7 @@ def replay(simulation: Simulation, log: Path) -> tuple[list[list[int]], str]:
 def test_a_hundred_rounds_while_nodes_come_and_go(tmp_path: Path) -> None:
     """No round is late, no client counts twice, and the state is that of the clients in the audit log."""
     with running(LightDeployment(tmp_path / "it", NODES, clients=NODES, restarts=True), 30) as it:
-        it.app = it.work / "app-churn"
-        write_app(it.app)
+        it.app = copy_app(it.work / "app-churn", NODES)
         churn = Churn(it)
         for node in sorted(churn.here):
             it.start(node)

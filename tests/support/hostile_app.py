@@ -1,13 +1,12 @@
 """The app of `undrift new` with a hostile node in it, whose server keeps every state."""
 
 import json
-import shutil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from support.deployment import Deployment, until
-from support.new_app import NEW_APP
+from support.new_app import copy_app
 
 KEEP = """
 def keep(config, state):
@@ -35,7 +34,7 @@ def write_app(folder: Path, hostile: ModuleType, client: str) -> None:
         hostile: the module.
         client: the text of app/client.py.
     """
-    shutil.copytree(NEW_APP, folder, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+    copy_app(folder)
     server = (folder / "app" / "server.py").read_text()
     for old, new in SERVER.items():
         assert server.count(old) == 1, old

@@ -27,7 +27,9 @@ from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
 
 import undrift.flower  # noqa: F401  once, for all tasks
 
-FIRST = 4  # objects of an answer to a query, which is not delayed
+sys.path.append(str(Path(__file__).parents[1]))
+
+from support.slow_supernode import slow_uploads
 
 
 def fork(run: Callable[[], Any], words: list[str]) -> int:
@@ -66,22 +68,6 @@ class Tasks:
         fork(flwr_clientapp, words)
 
 
-def slowed(folder: Path) -> Callable[[Any, Any], None]:
-    """How a node uploads objects.
-
-    Args:
-        folder: the node's own.
-    """
-
-    def push(objects: Any, push_object_fn: Any) -> None:
-        for number, (key, content) in enumerate(objects):
-            if number >= FIRST and (folder / "trickle").exists():
-                sleep(float((folder / "trickle").read_text()))
-            push_object_fn(key, content)
-
-    return push
-
-
 def start(node: dict[str, Any]) -> None:
     """Fork the two processes of a node.
 
@@ -90,8 +76,11 @@ def start(node: dict[str, Any]) -> None:
     """
     folder = Path(node["folder"])
 
+    def pause() -> float | None:
+        return float((folder / "trickle").read_text()) if (folder / "trickle").exists() else None
+
     def supernode() -> None:
-        start_client_internal.push_object_contents_from_iterable = slowed(folder)  # type: ignore[assignment]
+        slow_uploads(pause)
         flower_supernode()
 
     pid = fork(supernode, ["flower-supernode", *node["supernode"]])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from undrift.core.method.block import Block
-from undrift.core.method.view import View
+from undrift.core.method.view import Start, View
 from undrift.core.model.flat_model import Layout, Vector
 
 
@@ -58,6 +58,19 @@ def sums_by_class(features: Tensor, labels: Tensor, classes: int) -> tuple[Tenso
     """The sum of the features of each class, one row each, and how many examples it has."""
     sums = features.new_zeros(classes, features.shape[1]).index_add_(0, labels, features)
     return sums, torch.bincount(labels, minlength=classes).to(features.dtype)
+
+
+def count_labels(start: Start, block: str) -> Tensor:
+    """How many examples of each class a client has; raises without labels.
+
+    Args:
+        start: the start of its visit.
+        block: the name for the error.
+    """
+    counts = start.label_counts()
+    if counts is None:
+        raise TypeError(f"{block} needs labels: whole numbers, the second element of every batch")
+    return counts
 
 
 def refuses_samples(others: Mapping[str, object]) -> str:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from undrift.blocks.class_features import count_labels
 from undrift.core.method.block import Needs, Objective
 from undrift.core.method.view import Start, Step
 
@@ -35,9 +36,7 @@ class ClassCounts(Objective[None, None, None, None, Tensor | None]):
         """Watch the logits and count the labels."""
         if self.off:
             return None
-        counts = start.label_counts()
-        if counts is None:
-            raise TypeError(f"{type(self).__name__} needs labels: whole numbers, the second element of every batch")
+        counts = count_labels(start, type(self).__name__)
         start.tap("")
         return counts.to(start.w0.device)
 

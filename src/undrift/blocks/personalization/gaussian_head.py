@@ -8,7 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from undrift.blocks.class_features import features_at, refuses_fixed, refuses_samples, rows_of, sums_by_class
+from undrift.blocks.class_features import (
+    count_labels,
+    features_at,
+    refuses_fixed,
+    refuses_samples,
+    rows_of,
+    sums_by_class,
+)
 from undrift.blocks.objective.contrast import last_linear
 from undrift.blocks.personalization.part import others as all_but
 from undrift.blocks.personalization.private import Own, Private
@@ -209,9 +216,7 @@ class GaussianHead(Personalization[ClassStatistics, Own, ClassStatistics, ClassS
     def begin(self, sent: ClassStatistics, kept: Own, start: Start) -> _Fitting:
         """Take the first step under the head of the global Gaussians."""
         rows, _ = rows_of(start.w0, start.layout, "GaussianHead")
-        found = start.label_counts()
-        if found is None:
-            raise TypeError("GaussianHead needs labels: whole numbers, the second element of every batch")
+        found = count_labels(start, "GaussianHead")
         counts = torch.zeros(len(rows), dtype=torch.float64)
         counts[: len(found)] = found.cpu().double()
         frequencies = counts / counts.sum() + LEAST
