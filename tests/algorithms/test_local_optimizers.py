@@ -58,6 +58,7 @@ PLAIN = {
     "fedrep": "moments would change while their part of the model is frozen",
     "fedpac": "moments would change while their part of the model is frozen",
     "ditto": "v takes SGD steps with the rate of the global model; give it a rate: lr=0.1",
+    "fedloge": "the client's head takes SGD steps with the rate of the global model",
     "fedrod": "v takes SGD steps with the rate of the global model",
     "apfl": "v and alpha take SGD steps with the rate of the global model",
 }

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .drift import projected
-from .labels import plain_ce
+from .labels import ce, corners, plain_ce
 from .methods import Params, Settings, add, norm, scale, sub, total
 from .personal import Own, Problem, Result, average, stepped
 
@@ -217,3 +217,65 @@ def pfedfda(
         w = {**w, **lda(mu, spread, np.zeros(len(mu)))}
         path.append(w)
     return path, {i: {**w, **heads.get(i, {})} for i in range(p.population)}
+
+
+def sparse_corners(classes: int, dimension: int, sparsity: float) -> np.ndarray:
+    """1,000 steps along the gradient of ||V^T V - S||^2 / 4 on the entries that are kept; columns of length one."""
+    v = corners(classes, dimension, 0).numpy()
+    kept: np.ndarray = np.ones(v.size)
+    order = torch.randperm(v.size, generator=torch.Generator().manual_seed(0)).tolist()
+    kept[order[: int(sparsity * v.size)]] = 0
+    kept = kept.reshape(v.shape)
+    apart = np.full((classes, classes), -1 / (classes - 1))
+    np.fill_diagonal(apart, 1)
+    v = v * kept
+    v = v / np.sqrt((v**2).sum(0))
+    for _ in range(1000):
+        v = v - 0.25 * kept * (v @ (v.T @ v - apart))
+    return np.asarray(v / np.sqrt((v**2).sum(0)))
+
+
+def fedloge(p: Problem, s: Settings, rounds: int, sparsity: float = 0.6, length: float = 0.1) -> Result:
+    """x by CE(c V^T z) + CE(A [z] + b), [z] fixed; (L, l) by CE(L [z] + l); ||L_c|| A_c + L_c, b + l evaluated."""
+    w, path, own, classes = p.start(), [], dict[int, Params](), dict[int, set[int]]()
+    v = length * torch.from_numpy(sparse_corners(3, 4, sparsity))
+    for t in range(rounds):
+        moved: Own = {}
+        for i in p.cohort(t):
+            classes[i] = {y for batch in p.aside(i, t, "labels") for y in batch[1].tolist()}
+            x, head = w, own.get(i, {n: w[n] for n in w if n in HEAD})
+            for batch in p.batches(i, t):
+
+                def towards(x: Params, batch: Any = batch) -> Tensor:
+                    logits = [z @ v for z in projected(x, batch[0], "")[1]]
+                    return torch.stack([ce(z, y) for z, y in zip(logits, batch[1].tolist(), strict=True)]).mean()
+
+                def plain(x: Params, batch: Any = batch) -> Tensor:
+                    return plain_ce(x, batch)
+
+                eta = s.lr * s.decay**t
+                of_head, of_mine = gradient({**x, **head}, plain), gradient(x, plain)
+                g = {n: of_mine[n] if n in HEAD else found for n, found in gradient(x, towards).items()}
+                mine = {n: of_head[n] for n in head}
+                if s.clip is not None and norm(mine) > s.clip:
+                    mine = scale(s.clip / norm(mine), mine)
+                head = sub(head, scale(eta, add(mine, scale(s.weight_decay, head))))
+                x = stepped(s, s.mover(), eta, g, x, set(x))
+            moved[i], own[i] = x, head
+        w = average(p, p.cohort(t), w, moved)
+        path.append(w)
+    models = {}
+    for i in range(p.population):
+        rows, biases = w["head.weight"].clone(), w["head.bias"].clone()
+        for c in range(3):
+            row = rows[c].clone()
+            if i not in own:
+                rows[c] = 1.7 * row / row.square().sum().sqrt()
+            elif c in classes[i]:
+                private = own[i]["head.weight"][c]
+                rows[c] = private.square().sum().sqrt() * row + private
+                biases[c] += own[i]["head.bias"][c]
+            else:
+                rows[c], biases[c] = 0.0, -1e4
+        models[i] = {**w, "head.weight": rows, "head.bias": biases}
+    return path, models

@@ -25,7 +25,19 @@ from undrift.engine.round.simulation import Simulation
 from undrift.testing import Quadratics
 from undrift.testing.rounds import states_of
 
-LABELLED = ("fedlc", "fedrs", "fedntd", "fedvls", "feddecorr", "feduv", "fedrod", "fedas", "fedpac", "pfedfda")
+LABELLED = (
+    "fedlc",
+    "fedrs",
+    "fedntd",
+    "fedvls",
+    "feddecorr",
+    "feduv",
+    "fedrod",
+    "fedas",
+    "fedpac",
+    "pfedfda",
+    "fedloge",
+)
 """Methods that read labels, logits or features."""
 
 LATE = {name for name in ALGORITHMS if make(name).schedule.overlaps}

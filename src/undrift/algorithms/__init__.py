@@ -56,6 +56,7 @@ from undrift.algorithms.fedlesam import fedlesam as fedlesam
 from undrift.algorithms.fedlesam_d import fedlesam_d as fedlesam_d
 from undrift.algorithms.fedlesam_s import fedlesam_s as fedlesam_s
 from undrift.algorithms.fedlin import fedlin as fedlin
+from undrift.algorithms.fedloge import fedloge as fedloge
 from undrift.algorithms.fedlw import fedlw as fedlw
 from undrift.algorithms.fedlws import fedlws as fedlws
 from undrift.algorithms.fedlwsam import fedlwsam as fedlwsam
@@ -224,6 +225,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedrod": fedrod,
     "fedpac": fedpac,
     "pfedfda": pfedfda,
+    "fedloge": fedloge,
     "fedcr": fedcr,
     "ditto": ditto,
     "apfl": apfl,

@@ -4,37 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from undrift.blocks.corners import corners
 from undrift.models.cnn import cnn_body
-
-
-def corners(classes: int, dimension: int, seed: int = 0) -> Tensor:
-    """The corners of a regular simplex around zero, one column of length one per class, in double precision.
-
-        V = sqrt(C / (C - 1)) U (I - 1 1^T / C),   U^T U = I
-
-    so that V^T V is 1 on the diagonal and -1 / (C - 1) off it, the smallest cosine that C directions can share.
-
-    Args:
-        classes: C, 2 or more.
-        dimension: of the space, C or more.
-        seed: of the Gaussian matrix whose QR factor is U. The signs that a QR leaves open are those of a positive
-            diagonal of R, so that every machine has the same corners, up to rounding.
-
-    Example:
-        >>> v = corners(3, 5)
-        >>> (v.T @ v).round(decimals=6)[0]
-        tensor([ 1.0000, -0.5000, -0.5000], dtype=torch.float64)
-    """
-    if classes < 2:
-        raise ValueError(f"corners: a simplex needs 2 classes or more, got {classes}")
-    if dimension < classes:
-        raise ValueError(f"corners: dimension must be at least the {classes} classes, got {dimension}")
-    draw = torch.Generator().manual_seed(seed)
-    gaussian = torch.randn(dimension, classes, generator=draw, dtype=torch.float64, device="cpu")
-    u, r = torch.linalg.qr(gaussian)
-    u = u * r.diagonal().sign()
-    fixed: Tensor = (u - u.mean(dim=1, keepdim=True)) * (classes / (classes - 1)) ** 0.5
-    return fixed
 
 
 class Projection(nn.Linear):

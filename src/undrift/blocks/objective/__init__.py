@@ -5,6 +5,7 @@ from undrift.blocks.objective.common import CommonRepresentation
 from undrift.blocks.objective.contrast import Contrast
 from undrift.blocks.objective.distillation import NotTrue, VacantClasses
 from undrift.blocks.objective.features import Decorrelated, SpreadOut
+from undrift.blocks.objective.fixed_corners import FixedCorners
 from undrift.blocks.objective.prototypes import TowardsPrototypes
 from undrift.blocks.objective.proximal import Proximal
 
@@ -15,6 +16,7 @@ __all__ = [
     "CommonRepresentation",
     "Contrast",
     "Decorrelated",
+    "FixedCorners",
     "NotTrue",
     "Proximal",
     "RestrictedLogits",

@@ -14,6 +14,7 @@ from undrift.blocks.personalization.mixture import Mixture
 from undrift.blocks.personalization.norms import PrivateNorms
 from undrift.blocks.personalization.private import Private
 from undrift.blocks.personalization.ranks import LeadingRanks
+from undrift.blocks.personalization.realigned import RealignedHead
 from undrift.blocks.personalization.relaxed import RelaxedStart
 from undrift.blocks.personalization.tuned import FrozenPart, Tuned
 
@@ -36,6 +37,7 @@ __all__ = [
     "Private",
     "PrivateFactor",
     "PrivateNorms",
+    "RealignedHead",
     "RelaxedStart",
     "Tuned",
 ]
