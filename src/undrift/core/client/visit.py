@@ -1,7 +1,7 @@
 """A client's visit: every block begins, the loop runs, every block finishes, and an upload comes of it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -239,12 +239,16 @@ def _load(
 ViewT = TypeVar("ViewT", Start, End)
 
 
-@contextmanager
-def _reporting(slot: str, block: AnyBlock, view: ViewT, reported: dict[str, float] | None) -> Iterator[ViewT]:
+def _reporting(
+    slot: str, block: AnyBlock, view: ViewT, reported: dict[str, float] | None
+) -> AbstractContextManager[ViewT]:
     """The view for one block, whose reports are written as "slot.name" once its hook has returned."""
-    if reported is None or not block.reports:
-        yield view
-        return
+    return nullcontext(view) if reported is None or not block.reports else _collecting(slot, block, view, reported)
+
+
+@contextmanager
+def _collecting(slot: str, block: AnyBlock, view: ViewT, reported: dict[str, float]) -> Iterator[ViewT]:
+    """The view for a block that reports."""
     named: dict[str, float | Tensor] = {}
     yield replace(view, _reported=named)
     found = collect(f"{slot}={type(block).__name__}", block.reports, named)

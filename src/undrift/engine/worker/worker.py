@@ -20,7 +20,7 @@ from undrift.core.client.visit import ClientError, starting_loss, train, tuning_
 from undrift.core.model.flat_model import Vector, bind
 from undrift.core.model.modules import to_train
 from undrift.core.model.precision import autocast
-from undrift.core.model.random import generator, with_seed
+from undrift.core.model.random import derive, generator, with_seed
 from undrift.core.records.place import home
 from undrift.core.records.rejection import Reason
 from undrift.core.records.types import Broadcast, ClientState, Local, ServerState, Upload
@@ -354,7 +354,8 @@ class Worker:
         order = random("batches")
         local, batches = job.local, partial(self._batches, client)
         steps = local.step_count(examples, client, broadcast.round, job.seed)
-        with with_seed(self.place.device, random("model").initial_seed()), autocast("fp32", self.place.device):
+        seed, device = derive(job.seed, broadcast.round, client, "model"), self.place.device
+        with with_seed(device, seed), autocast("fp32", device):
             return train(
                 job.algorithm,
                 self.model,
