@@ -123,6 +123,7 @@ conformance:  ## docs/evidence/conformance.md: which libraries compute what the 
 figures:  ## the pictures of docs/figures, from code and from their committed numbers; each script describes how to measure them again
 	$(PYTHON) docs/figures/make_round.py
 	$(PYTHON) docs/figures/make_curves.py
+	$(PYTHON) docs/figures/make_nodes.py
 	$(PYTHON) docs/figures/make_references.py
 	$(PYTHON) docs/figures/make_badges.py
 

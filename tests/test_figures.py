@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import make_badges
 import make_curves
+import make_nodes
 import make_references
 import make_round
 import pytest
@@ -19,6 +20,8 @@ def test_drawn_pictures_are_up_to_date(theme: Theme) -> None:
     curves = json.loads((HERE / "curves.json").read_text())
     assert (HERE / f"round-{theme.name}.svg").read_text() == make_round.draw(theme), "run make figures"
     assert (HERE / f"curves-{theme.name}.svg").read_text() == make_curves.draw(theme, curves), "run make figures"
+    rows = json.loads(make_nodes.NUMBERS.read_text())["rows"]
+    assert (HERE / f"nodes-{theme.name}.svg").read_text() == make_nodes.draw(theme, rows), "run make figures"
 
 
 def test_badges_say_what_the_project_says() -> None:

@@ -80,6 +80,56 @@ def population_rounds(method: str, registered: str, sampled: str) -> dict[str, A
     }
 
 
+def ray_start() -> dict[str, Any]:
+    """Seconds of each part of a start, and the resident megabytes of Ray's processes after a round of ten visits."""
+    begin = time.perf_counter()
+    from undrift.engine.round.simulation import Simulation
+    from undrift.ray import Pool, RayBackend
+
+    imported = time.perf_counter()
+    with Pool(2) as pool:
+        started = time.perf_counter()
+        workers = pool.pids()
+        ready = time.perf_counter()
+        with Simulation("fedavg", images(10), TRAINING, cohort=10, backend=RayBackend(pool)) as simulation:
+            simulation.run(1)
+            first = time.perf_counter()
+            found = {"driver": _resident(os.getpid()), "workers": sum(map(_resident, workers))}
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                name = next((name for name, word in SERVICES.items() if word in words), None)
+                if name is not None:
+                    found[name] = found.get(name, 0.0) + _resident(int(path.parent.name))
+    seconds = {
+        "import": imported - begin,
+        "ray": started - imported,
+        "workers": ready - started,
+        "round": first - ready,
+    }
+    return {
+        "seconds": {name: round(x, 1) for name, x in seconds.items()},
+        "megabytes": {name: round(x) for name, x in found.items()},
+    }
+
+
+SERVICES = {
+    "dashboard": "dashboard/dashboard.py",
+    "dashboard agent": "ray::DashboardAgent",
+    "environment agent": "ray::RuntimeEnvAgent",
+    "autoscaler's monitor": "_private/monitor.py",
+    "log monitor": "_private/log_monitor.py",
+    "control store": "gcs/gcs_server",
+    "raylet": "raylet/raylet ",
+}
+"""Ray's own processes, and a part of their command lines."""
+
+
+def _resident(pid: int) -> float:
+    """The resident size of a process in megabytes, shared memory included."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+
 def _peak(pid: int) -> float:
     """The largest resident size of a process so far, in megabytes."""
     status = Path(f"/proc/{pid}/status").read_text()
@@ -149,6 +199,8 @@ def part(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     if kind == "throughput":
         pairs = [(bare_processes(10), min(ray_rounds(images(10), 10, 1, TRAINING))) for _ in range(arguments.rounds)]
         return {"bare": statistics.median(p[0] for p in pairs), "ray": statistics.median(p[1] for p in pairs)}
+    if kind == "start":
+        return ray_start()
     if kind == "population":
         return population_rounds(*label.split(","))
     ray_rounds(EmptyTask(SIZES["11m"], int(label)), int(label), 1, Local())
@@ -160,7 +212,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON only")
     parser.add_argument("--rounds", type=int, default=3, help="rounds, or repetitions, per figure")
-    parser.add_argument("--part", help="measure one part in this process: ray:60k, flower:11m, throughput, memory:10")
+    parser.add_argument(
+        "--part", help="measure one part in this process: ray:60k, flower:11m, throughput, memory:10, start"
+    )
     arguments = parser.parse_args()
     if arguments.part:
         print(json.dumps(part(arguments.part, arguments)))
@@ -185,6 +239,7 @@ def main() -> None:
         for method in ("fedavg", "scaffold")
         for registered, sampled in ((1000, 1000), (1_000_000, 1000), (1_000_000, 10_000))
     ]
+    result["start"] = measured("start")
     result["environment"] = {
         "python": platform.python_version(),
         "torch": torch.__version__,

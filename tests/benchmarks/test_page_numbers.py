@@ -81,6 +81,21 @@ def adapters() -> Any:
     return result("speed/results/adapters.json")
 
 
+def prices(name: str) -> Any:
+    """What the table of a million clients assumes."""
+    import planned
+
+    return getattr(planned, name)
+
+
+def planned_gains(engine: Any) -> tuple[float, float]:
+    """How many times shorter a tree makes the round with the most workers, for both models."""
+    import planned
+
+    pairs = [[planned.plan(size, 1000, engine, x)[1].seconds for x in (False, True)] for size in planned.PARAMETERS]
+    return ends([flat / tree for flat, tree in pairs])
+
+
 def ends(values: list[float]) -> tuple[float, float]:
     """The smallest and the largest."""
     return min(values), max(values)
@@ -159,6 +174,21 @@ BOUND: dict[str, list[tuple[str, Value]]] = {
         ("with tiny models up to # times as much", lambda: peer("logistic", "undrift", "over_bare")),
     ],
     SPEED: [
+        ("The aim was a ratio between # and #", lambda: prices("AIM")),
+        ("a round at # for an hour", lambda: prices("HOUR")),
+        ("and # for a gigabyte", lambda: prices("GIGABYTE")),
+        ("a round # to # times shorter on Ray", lambda: planned_gains("ray")),
+        ("and # to # times with edge servers", lambda: planned_gains("flower")),
+        ("takes Ray # of the time of Flower", lambda: result("speed/results/engine.json")["ray_over_flower_60k"]),
+        (
+            "with 11 million parameters # (# s and # s)",
+            lambda: (
+                result("speed/results/engine.json")["ray_over_flower_11m"],
+                *(result("speed/results/engine.json")["seconds_11m"][0][side] for side in ("ray", "flower")),
+            ),
+        ),
+        ("Ray workers has # of the throughput", lambda: result("speed/results/engine.json")["throughput_over_bare"]),
+        ("clients in a round is # of that with", lambda: result("speed/results/engine.json")["memory_1000_over_10"]),
         (
             "is # ms with 10 in flight, # with 1,000 and # with 10,000",
             lambda: tuple(
@@ -444,6 +474,58 @@ def test_table_of_arrivals() -> None:
         assert same(" ".join(cells), tuple(known[method, size][name] for name in names)), (method, size)
 
 
+def test_table_of_predictions() -> None:
+    import planned
+
+    rows = result("speed/results/plan.json")["runs"]
+    found = table(SPEED, "| run | processor time, predicted")
+    assert [name for name, *_ in found] == [row["run"] for row in rows]
+    for (_, *cells), row in zip(found, rows, strict=True):
+        values = [row[kind][name] for kind in ("processor", "clock") for name in ("predicted", "measured", "ratio")]
+        assert same(" ".join(cells), tuple(values)), row["run"]
+        assert all(planned.AIM[0] <= row[kind]["ratio"] <= planned.AIM[1] for kind in ("processor", "clock"))
+
+
+def test_table_of_a_million_clients() -> None:
+    """It is what the cost model gives; nothing of it is measured."""
+    import planned
+
+    page = (ROOT / SPEED).read_text(encoding="utf-8")
+    assert planned.markdown() in page, "run python benchmarks/speed/planned.py"
+
+
+def test_table_of_populations() -> None:
+    rows = result("speed/results/engine.json")["population"]
+    found = table(SPEED, "| method | registered")
+    assert len(found) == len(rows)
+    for (method, registered, sampled, *cells), row in zip(found, rows, strict=True):
+        assert (method, registered, sampled) == (row["method"], f"{row['registered']:,}", f"{row['sampled']:,}")
+        values = (row["ms_per_sampled_client"], row["server_megabytes"], row["worker_megabytes"])
+        assert same(" ".join(cells), values), row
+
+
+def test_table_of_groups() -> None:
+    rows = result("speed/results/together.json")["rows"]
+    found = table(SPEED, "| model | bare, ms")
+    assert len(found) == len(rows)
+    for (_, *cells), row in zip(found, rows, strict=True):
+        times = [row["times_bare"][size] for size in ("1", "10", "25", "50")]
+        assert same(" ".join(cells), (row["ms_per_client"]["bare"], *times)), row["model"]
+
+
+def test_table_of_light_nodes() -> None:
+    rows = result("speed/results/light_nodes.json")["rows"]
+    found = table(SPEED, "| nodes | edge servers")
+    assert len(found) == len(rows)
+    for (nodes, edges, *cells), row in zip(found, rows, strict=True):
+        assert (nodes, edges) == (f"{row['nodes']:,}", str(row["edges"] or ""))
+        seconds = row["seconds"]
+        values = [seconds["server"], *([seconds["edges"]] if row["edges"] else []), seconds["nodes"]]
+        assert same(" ".join(cells), (*values, row["megabytes"])), (nodes, edges)
+    for nodes in {row["nodes"] for row in rows}:
+        assert len({row["sha256"] for row in rows if row["nodes"] == nodes}) == 1
+
+
 def test_table_of_real_nodes() -> None:
     lines = (ROOT / "benchmarks/speed/results/real_nodes.jsonl").read_text(encoding="utf-8").splitlines()
     known = {str(row["nodes"]): row for row in map(json.loads, lines)}
@@ -514,6 +596,11 @@ def test_every_table_with_decimals_is_bound(page: str) -> None:
         "| | workers |",
         "| ratio |",
         "| method | base |",
+        "| run | processor",
+        "| parameters | workers",
+        "| method | registered",
+        "| model | bare",
+        "| nodes |",
     )
     studied = ("| late accuracy", "| success of the trigger", "| row | rate |", "| row | accuracy |", "| schedule")
     for head, rows in tables(page).items():

@@ -88,6 +88,44 @@ def test_a_round_on_two_workers_by_hand(engine: str) -> None:
     assert found.seconds == pytest.approx(1 + workers / 2 + merging / 2 + closing + 2 * 14 + traffic)
 
 
+def test_a_tree_on_ray_by_hand() -> None:
+    """Eight workers and eight replies, merged three at a time: 8 replies, 3, which the server merges."""
+    size = replace(SMALL, clients=8, cohort=8, engine="ray", workers=8, network=8.0, fan_in=3)
+    assert size.levels == [8, 3]
+    flat, found = (CostModel(x, MethodSize(), UNIT).predict() for x in (replace(size, fan_in=None), size))
+    each, pack = 10 * (11 + 8), 10 * 10
+    group = 3 * each + 4 + pack
+    assert found.parts["tree"] == group and flat.parts["tree"] == 0
+    assert found.processor["workers"] == flat.processor["workers"] + 3 * group
+    assert found.processor["server"] == flat.processor["server"] - 5 * each + 3 * 3  # three requests more
+    assert found.traffic["between"] == 8 * 50 and found.traffic["in"] == 3 * 50
+    assert found.parts["network"] == 8 * 40 + 3 * 50 + 3 * 50
+    closing = 10 * (8 + 12) + 3 + 8 * 14
+    merging = (8 + 3) * 3 + 3 * each
+    trained = flat.processor["workers"] / 8
+    assert found.seconds == pytest.approx(1 + trained + group + merging + closing + found.parts["network"])
+
+
+def test_a_tree_on_flower_by_hand() -> None:
+    """Edge servers pass on the broadcast, and take the replies of their nodes."""
+    size = replace(SMALL, clients=8, cohort=8, engine="flower", workers=8, network=8.0, fan_in=3)
+    found = CostModel(size, MethodSize(), UNIT).predict()
+    assert found.parts["tree"] == 3 * (3 + 10 * (11 + 8)) + 4 + 10 * 10
+    assert (found.traffic["out"], found.traffic["in"]) == (3 * 40, 3 * 50)
+    assert found.traffic["between"] == 8 * 40 + 8 * 50
+    assert found.parts["network"] == 3 * (40 + 50) + 3 * (40 + 50)
+
+
+def test_what_a_tree_leaves_alone() -> None:
+    """Methods that gather, and rounds with no more replies than the fan-in."""
+    size = replace(SMALL, clients=8, cohort=8, engine="ray", workers=8)
+    gathers = MethodSize(sums=0, gathers=True)
+    for method, fan_in in ((gathers, 2), (MethodSize(), 8)):
+        tree = CostModel(replace(size, fan_in=fan_in), method, UNIT).predict()
+        assert tree == CostModel(size, method, UNIT).predict()
+    assert replace(size, clients=1000, cohort=1000, workers=1000, fan_in=10).levels == [1000, 100, 10]
+
+
 def test_chunks_are_those_of_the_backends() -> None:
     def chunks(engine: str, cohort: int, workers: int) -> int:
         return RoundSize(10_000, cohort, engine=engine, workers=workers).chunks  # type: ignore[arg-type]
@@ -113,7 +151,12 @@ def test_memory_is_that_of_the_scale_page() -> None:
 
 def test_traffic_and_disk_by_hand() -> None:
     size = RoundSize(1000, 100, 10, 4, engine="ray", checkpoint_every=2, keep=3)
-    assert CostModel(size, SCAFFOLD).traffic() == {"out": 4 * 80, "in": 4 * 120, "clients": 100 * (80 + 40)}
+    assert CostModel(size, SCAFFOLD).traffic() == {
+        "out": 4 * 80,
+        "in": 4 * 120,
+        "between": 0,
+        "clients": 100 * (80 + 40),
+    }
     assert CostModel(replace(size, engine="local"), SCAFFOLD).traffic()["in"] == 0
     assert CostModel(size, MethodSize(sums=0, gathers=True)).traffic()["in"] == 100 * 40
     disk = CostModel(size, SCAFFOLD).disk()
@@ -170,6 +213,7 @@ def test_nothing_breaks() -> None:
         ({"cohort": 200}, "cohort: 200 clients per round, but there are only 100 clients"),
         ({"parameters": 0}, "parameters must be more than 0"),
         ({"network": -1.0}, "network must be a number of bits per second"),
+        ({"fan_in": 1}, "fan_in must be 2 or more, got 1"),
         ({"engine": "spark"}, "engine must be local, ray or flower"),
     ],
 )

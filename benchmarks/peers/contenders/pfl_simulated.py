@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from itertools import count
 
+# pfl stores clients' states on disk as objects of its own, which torch.load refuses from version 2.6 on without this.
+os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
 WORLD = int(sys.argv[sys.argv.index("--workers") + 1]) if "--workers" in sys.argv else 1
 
 

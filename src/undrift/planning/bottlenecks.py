@@ -88,7 +88,8 @@ def pressures(size: RoundSize, method: MethodSize, cost: RoundCost, limits: Limi
             cost.parts["server"] / longest,
             False,
             f"{seconds_text(cost.parts['server'])} on the server, {seconds_text(longest)} on the longest worker",
-            "fewer workers, since each reply is merged by the server; fewer clients in a round; or more local steps",
+            "a tree of sums, which --fan-in plans; fewer workers, since each reply is merged by the server; fewer "
+            "clients in a round; or more local steps",
         ),
     ]
     if size.engine != "local":
@@ -184,6 +185,9 @@ def plan_rows(size: RoundSize, method: MethodSize, cost: RoundCost) -> list[tupl
         sent = f"{bytes_text(outward)} out, {bytes_text(inward)} in"
         rows.append(("memory of a worker", bytes_text(cost.memory["worker"]), f"{size.workers} workers"))
         rows.append(("traffic of the server", bytes_text(outward + inward), sent))
+        if cost.traffic["between"]:
+            levels = f"replies: {' -> '.join(map(str, size.levels))} at the server"
+            rows.append(("traffic in the tree", bytes_text(cost.traffic["between"]), levels))
     rows.append(("traffic of the clients", bytes_text(cost.traffic["clients"]), f"{size.cohort} clients, one by one"))
     rows.append(("disk, written in a round", bytes_text(cost.disk["round"]), ""))
     states = f"states of {size.clients} clients" if method.client_state else "no states of clients"

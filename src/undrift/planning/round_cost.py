@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil
 from typing import Literal
 
@@ -38,7 +39,9 @@ class RoundSize:
         epochs: passes over them in a round.
         batch: examples of a local step.
         engine: "local", "ray" or "flower".
-        network: bits per second of the server's connection to the workers; None counts no network.
+        network: bits per second of the server's connection to the workers, and of theirs; None counts no network.
+        fan_in: how many replies are merged into one on their way, by workers on Ray and by edge servers on Flower,
+            which also pass on the broadcast; None sends all to the server, as methods that gather do.
         checkpoint_every: rounds between two checkpoints; 0 writes none.
         keep: checkpoints that are kept.
         step: measured seconds of a gradient on an empty batch, for this model; None takes the constants.
@@ -56,6 +59,7 @@ class RoundSize:
     batch: int = 50
     engine: Engine = "local"
     network: float | None = None
+    fan_in: int | None = None
     checkpoint_every: int = 1
     keep: int = 2
     step: float | None = None
@@ -69,6 +73,8 @@ class RoundSize:
                 raise ValueError(f"{name} must be more than 0, got {getattr(self, name)}")
         if self.network is not None and not 0 < self.network < float("inf"):
             raise ValueError(f"network must be a number of bits per second, more than 0, got {self.network}")
+        if self.fan_in is not None and self.fan_in < 2:
+            raise ValueError(f"fan_in must be 2 or more, got {self.fan_in}")
         if self.cohort > self.clients:
             raise ValueError(f"cohort: {self.cohort} clients per round, but there are only {self.clients} clients")
         if self.engine not in ("local", "ray", "flower"):
@@ -88,6 +94,14 @@ class RoundSize:
         if self.engine == "ray":
             return max(most, min(-(-self.cohort // _CHUNK), 4 * self.workers))
         return most if self.engine == "flower" else 0
+
+    @property
+    def levels(self) -> list[int]:
+        """How many replies reach each level of a tree of sums, last the server."""
+        found = [self.chunks]
+        while self.fan_in is not None and found[-1] > self.fan_in:
+            found.append(-(-found[-1] // self.fan_in))
+        return found
 
 
 @dataclass(frozen=True)
@@ -170,10 +184,12 @@ class RoundCost:
 
     Args:
         seconds: from the broadcast to the new model, each worker on a processor of its own.
-        parts: the seconds by what they are spent on; workers and merging overlap, so that they add up to more.
+        parts: the seconds by what they are spent on; workers and merging overlap, so that they add up to more. "tree"
+            is what merging on the way takes.
         processor: processor seconds of all workers together and of the server.
         memory: peak bytes of the server and of a worker; in one process of both together, as the server's.
-        traffic: bytes that leave and reach the server; `clients` is what single clients would receive and upload.
+        traffic: bytes that leave and reach the server, and that pass `between` the others in a tree; `clients` is what
+            single clients would receive and upload.
         disk: bytes written in a round; of all states, once every client took part twice, and of the checkpoints.
     """
 
@@ -226,33 +242,67 @@ class CostModel:
         training = size.cohort * self.visit_seconds() + max(chunks, 1) * c.open
         replying = chunks * (engine.worker + length * method.sums * c.pack)
         replying += gathered if chunks else 0.0
-        merging = chunks * (engine.server + length * method.sums * (c.merge + engine.taken))
+        levels = self._levels()
+        requests = sum(levels) if size.engine == "ray" else levels[-1]  # Ray's driver requests every merge
+        merging = requests * engine.server + levels[-1] * length * method.sums * (c.merge + engine.taken)
         merging += gathered if chunks else 0.0
+        tree, passed = self._tree(levels, engine)
         closing = length * (method.server_state * c.touch + method.sums * c.close)
         closing += c.open if chunks else 0.0
         closing += length * size.cohort * c.gather if method.gathers else 0.0
         each = size.cohort * c.client
         traffic, disk = self.traffic(), self.disk()
         checkpoint = disk["checkpoint"] * (c.byte + 1 / c.disk)
+        carried = traffic["out"] + traffic["in"] + passed
         lines = -(-chunks // size.workers) / chunks if chunks else 1.0  # the share of the longest worker
         parts = {
             "workers": (training + replying) * lines,
             "server": merging + each + closing,
-            "network": 0.0 if size.network is None else 8 * (traffic["out"] + traffic["in"]) / size.network,
+            "tree": sum(tree),
+            "network": 0.0 if size.network is None else 8 * carried / size.network,
             "disk": size.cohort * disk["state"] / c.disk + checkpoint,
             "engine": engine.latency,
         }
         last = merging / chunks if chunks else 0.0  # the last reply is merged when all workers are done
+        if len(levels) > 1:
+            last = sum(tree) + merging  # replies of a level are merged when all are there
         overlapping = max(parts["workers"] + last, merging, size.cohort * disk["state"] / c.disk)
         seconds = overlapping + each + closing + parts["network"] + engine.latency + checkpoint
         return RoundCost(
             seconds,
             parts,
-            {"workers": training + replying, "server": parts["server"]},
+            {"workers": training + replying + self._merged(levels, tree), "server": parts["server"]},
             self.memory(),
             traffic,
             {name: disk[name] for name in ("round", "states", "checkpoints")},
         )
+
+    def _levels(self) -> list[int]:
+        """How many replies reach each level; a method that gathers has the server's alone."""
+        return [self.size.chunks] if self.method.gathers else self.size.levels
+
+    def _tree(self, levels: list[int], engine: EngineConstants) -> tuple[list[float], float]:
+        """The seconds of each level below the server, where groups merge side by side, and the bytes that pass one.
+
+        A group on Ray is merged by a worker; on Flower by an edge server of its own.
+        """
+        size, method, c, length = self.size, self.method, self.constants, self.size.parameters
+        each = length * method.sums * (c.merge + engine.taken)
+        each += engine.server if size.engine == "flower" else 0.0
+        seconds, passed = [], 0.0
+        for below, above in pairwise(levels):
+            group = -(-below // above)
+            turns = 1 if size.engine == "flower" else -(-above // size.workers)
+            seconds.append(turns * (group * each + engine.worker + length * method.sums * c.pack))
+            passed += group * length * method.packed
+            if size.engine == "flower":
+                passed += group * _FLOAT * length * method.down * method.received
+        return seconds, passed
+
+    def _merged(self, levels: list[int], tree: list[float]) -> float:
+        """Processor seconds of all merging below the server."""
+        turns = (1 if self.size.engine == "flower" else -(-above // self.size.workers) for above in levels[1:])
+        return sum(x / turn * above for x, turn, above in zip(tree, turns, levels[1:], strict=True))
 
     def memory(self) -> dict[str, float]:
         """Peak bytes of the server and of a worker; in one process the server's are those of both."""
@@ -282,14 +332,20 @@ class CostModel:
         size, method, model = self.size, self.method, _FLOAT * self.size.parameters
         uploads = size.cohort * model * method.sent
         cut = (method.received, method.uploaded) if size.engine == "flower" else (1.0, 1.0)
-        reply = size.chunks * size.parameters * method.packed * cut[1]
+        levels = self._levels()
+        reply = levels[-1] * size.parameters * method.packed * cut[1]
         inward = (uploads if method.gathers and size.chunks else 0.0) + reply
-        if size.engine == "flower" and size.chunks == size.cohort and method.short < 1:
+        if size.engine == "flower" and levels == [size.cohort] and method.short < 1:
             inward = uploads  # a node with one client sends its compressed upload, others a sum
         readers = 0 if size.engine == "local" else min(size.workers, size.cohort)
+        between = sum(levels[:-1]) * size.parameters * method.packed * cut[1]
+        if size.engine == "flower":
+            readers = levels[-1]
+            between += sum(levels[:-1]) * model * method.down * cut[0]
         return {
             "out": float(readers * model * method.down * cut[0]),
             "in": float(inward),
+            "between": float(between),
             "clients": float(size.cohort * model * method.down * method.received + uploads),
         }
 

@@ -29,6 +29,10 @@ def plan_round(
             autocompletion=completion(ENGINES),
         ),
     ] = None,
+    fan_in: Annotated[
+        float | None,
+        typer.Option(help="Replies merged into one on their way, a tree of sums; default: all go to the server."),
+    ] = None,
     network: Annotated[
         float | None, typer.Option(help="Bits per second between server and workers (1e9); default: not counted.")
     ] = None,
@@ -74,6 +78,7 @@ def plan_round(
             "epochs": epochs,
             "batch": batch_size,
             "engine": engine,
+            "fan_in": fan_in,
             "network": network,
         }
         show_plan(sizes, method, config, memory, disk, as_json, None if epsilon is None else (epsilon, rounds, delta))

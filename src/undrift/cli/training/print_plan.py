@@ -20,7 +20,7 @@ from undrift.planning.round_cost import CostModel, MethodSize, RoundSize, method
 from undrift.privacy.noise_plan import plan_noise
 from undrift.runs.settings.config import Config
 
-_WHOLE = ("clients", "cohort", "parameters", "workers", "batch")  # sizes that are counted
+_WHOLE = ("clients", "cohort", "parameters", "workers", "batch", "fan_in")  # sizes that are counted
 
 
 def show_plan(
