@@ -43,7 +43,7 @@ def print_now(text: str) -> None:
 def timed(
     names: list[str], place: Path, setting: str, method: str, rounds: int, in_order: bool = False
 ) -> list[dict[str, Any]]:
-    """One row for each contender: all of them take turns.
+    """One row for each contender: all of them take turns. One that fails is left out, with what it printed.
 
     Args:
         names: the contenders.
@@ -61,12 +61,16 @@ def timed(
             if method in SPECS[name].methods:
                 new = Contender(SPECS[name], place, setting, method, scratch / name, in_order=in_order)
                 alive[name] = stack.enter_context(new)
-        first = {name: contender.ask("round")["seconds"] for name, contender in alive.items()}
         seconds: dict[str, list[float]] = {name: [] for name in alive}
-        for number in range(rounds):
+        for number in range(rounds + 1):
             turn = number % len(alive)
             for name in [*list(alive)[turn:], *list(alive)[:turn]]:
-                seconds[name].append(alive[name].ask("round")["seconds"])
+                try:
+                    seconds[name].append(alive[name].ask("round")["seconds"])
+                except RuntimeError as error:
+                    print_now(f"{name} is left out of {setting}, {method}: {error}")
+                    del alive[name], seconds[name]
+        first = {name: known.pop(0) for name, known in seconds.items()}
         for name, contender in alive.items():
             memory, processes = contender.memory()
             row = {
