@@ -142,9 +142,9 @@ def planned(method: str, how: str, length: float) -> Iterator[Kill]:
     elif kind == "all":
         yield from ((point, round) for point in EIGHT for round in range(ROUNDS))
     else:
-        yield from (
-            (point, 1 + number % (ROUNDS - 1)) for number, point in enumerate(EIGHT if kind == "eight" else POINTS)
-        )
+        odd = 1 if method.startswith("every-other:") else 0  # then a checkpoint is written in odd rounds only
+        points = EIGHT if kind == "eight" else POINTS
+        yield from ((point, 1 + number % (ROUNDS - 1) | odd) for number, point in enumerate(points))
 
 
 def killed(folder: Path, method: str, kill: Kill, by: signal.Signals = signal.SIGKILL) -> int:
