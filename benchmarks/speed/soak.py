@@ -20,6 +20,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +61,12 @@ def of_process(pid: int | str = "self") -> Sample:
 
 
 def size_of(folder: Path, but: Iterable[str] = ()) -> float:
-    """The size of a folder in MB, without files of some names."""
+    """The size of a folder in MB, without files of some names; what vanishes meanwhile is left out."""
     skipped, total = set(but), 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() and path.name not in skipped else 0
-        except FileNotFoundError:  # a temporary file that was renamed meanwhile
-            continue
+    for place, _, names in os.walk(folder):  # unlike Path.rglob it passes over folders that are deleted under it
+        for name in set(names) - skipped:
+            with suppress(FileNotFoundError):
+                total += os.lstat(Path(place) / name).st_size
     return total / 2**20
 
 
@@ -139,7 +139,7 @@ def deployment(rounds: int, minutes: float, every: float = 20.0) -> dict[str, An
             for name, pid in members(it.work, deploy.alive).items():
                 try:
                     samples.setdefault(name, []).append({"round": now, **of_process(pid)})
-                except (FileNotFoundError, KeyError):  # it has ended meanwhile
+                except (OSError, KeyError):  # it has ended meanwhile
                     continue
             parts = {name: size_of(it.work / name) for name in ("state", "nodes", "logs", "flwr")}
             samples.setdefault("disk", []).append({"round": now, **parts})

@@ -1,6 +1,7 @@
 """R11 in short: what a run holds does not grow with its rounds. `make soak` measures thousands of them."""
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -50,3 +51,21 @@ def test_sizes_leave_out_what_grows(soak: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(2**20))
     (tmp_path / "audit.jsonl").write_bytes(bytes(2**20))
     assert (soak.size_of(tmp_path), soak.size_of(tmp_path, ["audit.jsonl"])) == (2, 1)
+
+
+def test_a_folder_that_vanishes_is_passed_over(
+    soak: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower deletes folders of apps while they are measured."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_bytes(bytes(2**20))
+    known = os.scandir
+
+    def without_b(path: Path) -> object:
+        if Path(path).name == "b":
+            raise FileNotFoundError(path)
+        return known(path)
+
+    monkeypatch.setattr(os, "scandir", without_b)
+    assert soak.size_of(tmp_path) == 1
