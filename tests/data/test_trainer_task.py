@@ -203,7 +203,7 @@ def test_an_own_training_step_and_a_decay_for_some_weights_are_refused(tmp_path:
 
 
 def test_parts_have_the_gradient_of_their_sum() -> None:
-    weights = [torch.randn(3, requires_grad=True), torch.randn(2, requires_grad=True)]
+    weights = [torch.tensor([0.5, -1.5, 2.0], requires_grad=True), torch.ones(2, requires_grad=True)]
     batch = CollateParts(lambda rows: torch.tensor(rows), 2)([[1.0, 2.0, 3.0], [2.0, 0.0, 1.0], [4.0, 1.0, 1.0]])
 
     def share(part: torch.Tensor) -> torch.Tensor:

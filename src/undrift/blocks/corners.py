@@ -54,9 +54,9 @@ def sparse_corners(classes: int, dimension: int, sparsity: float = 0.6, seed: in
         seed: of the corners, and of the choice of the entries.
 
     Example:
-        >>> v = sparse_corners(3, 20)
-        >>> int((v == 0).sum()), (v.T @ v).round(decimals=2)[0].tolist()
-        (36, [1.0, -0.5, -0.5])
+        >>> v = sparse_corners(10, 84)
+        >>> int((v == 0).sum()), (v.T @ v).round(decimals=2)[0, :3].tolist()
+        (504, [1.0, -0.11, -0.11])
     """
     if not 0 <= sparsity < 1:
         raise ValueError(f"sparse_corners: sparsity must be in [0, 1), got {sparsity}")
