@@ -47,7 +47,7 @@ coverage:  ## branch coverage of gate, sums, receive loop, checkpoints and store
 	$(PYTHON) -m pytest -m "not slow" $(COVERED) --cov --cov-report=term-missing
 
 soak:  ## memory, files, threads and disk over 2,000 rounds, and over 200 of a deployment; an hour; the result is committed
-	$(PYTHON) benchmarks/speed/soak.py simulation deployment --json > benchmarks/speed/results/soak.json
+	$(PYTHON) benchmarks/speed/soak.py simulation deployment --into benchmarks/speed/results/soak.json
 
 INPUTS ?= 10000
 SECONDS ?= 60

@@ -4,9 +4,11 @@ Two parts. A simulation: 2,000 rounds of 20 clients with control variates, in a 
 round and the clients' states. And a deployment: 200 rounds on a SuperLink and two SuperNodes over TLS, every process of
 it watched from outside.
 
-    python benchmarks/speed/soak.py simulation deployment --json > benchmarks/speed/results/soak.json
+    python benchmarks/speed/soak.py simulation deployment --into benchmarks/speed/results/soak.json
 
-Slopes are least squares over the samples after the first tenth, per 1,000 rounds.
+A part that ends in an error writes what it has measured, with the error under `error`, and prints the error. Parts that
+are not named stay as they are in the file. Slopes are least squares over the samples after the first tenth, per 1,000
+rounds.
 """
 
 import argparse
@@ -14,13 +16,15 @@ import json
 import logging
 import os
 import re
+import signal
 import sys
 import tempfile
 import threading
 import time
+import traceback
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +91,30 @@ def _slope(x: Any, y: Any) -> float:
 def summary(samples: list[Sample]) -> dict[str, dict[str, float]]:
     """The trend of every quantity over the rounds."""
     rounds = [sample["round"] for sample in samples]
-    return {name: trend(rounds, (sample[name] for sample in samples)) for name in samples[0] if name != "round"}
+    names = [name for name in samples[0] if name != "round"] if samples else []
+    return {name: trend(rounds, (sample[name] for sample in samples)) for name in names}
+
+
+def today() -> str:
+    """The date of a measurement."""
+    return time.strftime("%Y-%m-%d", time.gmtime())
+
+
+@contextmanager
+def kept(found: dict[str, Any]) -> Iterator[None]:
+    """An error ends a part; it is printed, and named in what the part has found so far."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        traceback.print_exc()
+        found["error"] = f"{type(error).__name__}: {error}"[:2000]
 
 
 def simulation(rounds: int) -> dict[str, Any]:
     """A run in a folder, watched from inside after every tenth round."""
     samples: list[Sample] = []
     warned: list[str] = []
+    found: dict[str, Any] = {"date": today(), "rounds": rounds, "clients": CLIENTS}
     heard = logging.Handler(logging.WARNING)
     heard.emit = lambda record: warned.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger().addHandler(heard)
@@ -110,11 +131,12 @@ def simulation(rounds: int) -> dict[str, Any]:
 
         begun = time.perf_counter()
         local = Local(lr=0.05, batch_size=10, epochs=1)
-        start(task=small_task(), folder=folder, watch=watch, method="scaffold", rounds=rounds, local=local)
-        seconds = time.perf_counter() - begun
-    warned += [str(one.message) for one in caught]
-    facts = {"rounds": rounds, "clients": CLIENTS, "seconds": round(seconds, 1), "warnings": warned}
-    return facts | {"threads_at_end": threading.active_count(), "process": summary(samples)}
+        with kept(found):
+            start(task=small_task(), folder=folder, watch=watch, method="scaffold", rounds=rounds, local=local)
+        found["seconds"] = round(time.perf_counter() - begun, 1)
+    logging.getLogger().removeHandler(heard)
+    found["warnings"] = warned + [str(one.message) for one in caught]
+    return found | {"threads_at_end": threading.active_count(), "process": summary(samples)}
 
 
 def deployment(rounds: int, minutes: float, every: float = 20.0) -> dict[str, Any]:
@@ -128,8 +150,9 @@ def deployment(rounds: int, minutes: float, every: float = 20.0) -> dict[str, An
     from support.deployment import Deployment, cohorts, deploy, outcome, replay, until
 
     samples: dict[str, list[Sample]] = {}
-    found: dict[str, Any] = {"asked": rounds}
-    with tempfile.TemporaryDirectory() as scratch:
+    found: dict[str, Any] = {"date": today(), "asked": rounds}
+    log = ""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch, kept(found):
         it = Deployment(Path(scratch) / "deployment", nodes=2)
 
         def look() -> int:
@@ -143,7 +166,8 @@ def deployment(rounds: int, minutes: float, every: float = 20.0) -> dict[str, An
                     continue
             parts = {name: size_of(it.work / name) for name in ("state", "nodes", "logs", "flwr")}
             samples.setdefault("disk", []).append({"round": now, **parts})
-            print(f"round {now} of {rounds}, {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
+            found["seconds"] = round(time.perf_counter() - begun, 1)
+            print(f"round {now} of {rounds}, {found['seconds']:.0f} s", file=sys.stderr, flush=True)
             return now
 
         try:
@@ -151,20 +175,22 @@ def deployment(rounds: int, minutes: float, every: float = 20.0) -> dict[str, An
             begun = time.perf_counter()
             run = it.submit(algorithm="scaffold", num_rounds=rounds, deadline=600.0)
             until(lambda: "serverapp" in members(it.work, deploy.alive), 120)
-            while "serverapp" in members(it.work, deploy.alive) and time.perf_counter() - begun < 60 * minutes:
-                found["rounds"] = look()
-                time.sleep(every)
-            found["seconds"] = round(time.perf_counter() - begun, 1)
-            if "serverapp" not in members(it.work, deploy.alive):
-                accepted, final = outcome(it.finish(run, 60))
-                found["rounds"] = len(accepted)
-                found["same_bits_as_simulation"] = final == replay("scaffold", accepted)
-                found["every_client_counted_once"] = accepted == cohorts(rounds)
-            log = it.log(run)
+            try:
+                while "serverapp" in members(it.work, deploy.alive) and time.perf_counter() - begun < 60 * minutes:
+                    found["rounds"] = look()
+                    time.sleep(every)
+                if "serverapp" not in members(it.work, deploy.alive):
+                    accepted, final = outcome(it.finish(run, 60))
+                    found["rounds"] = len(accepted)
+                    found["same_bits_as_simulation"] = final == replay("scaffold", accepted)
+                    found["every_client_counted_once"] = accepted == cohorts(rounds)
+            finally:
+                log = it.log(run)
+                print("\n".join(log.splitlines()[-50:]), file=sys.stderr, flush=True)
         finally:
             it.down()
     found["warnings"] = [line for line in log.splitlines() if "WARN" in line or "ERROR" in line][:20]
-    return found | {name: summary(kept) for name, kept in samples.items()}
+    return found | {name: summary(one) for name, one in samples.items()}
 
 
 def members(work: Path, alive: Callable[[Path, str], int | None]) -> dict[str, int]:
@@ -189,16 +215,26 @@ def main() -> None:
     parser.add_argument("parts", nargs="+", choices=["simulation", "deployment"])
     parser.add_argument("--rounds", type=int, help="2,000 and 200 by default")
     parser.add_argument("--minutes", type=float, default=120, help="when the deployment is stopped at the latest")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--into", type=Path, help="the file whose parts of these names are replaced; else it is printed"
+    )
     given = parser.parse_args()
     torch.set_num_threads(1)
-    found: dict[str, Any] = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "cores": os.cpu_count()}
-    if "simulation" in given.parts:
-        found["simulation"] = simulation(given.rounds or 2000)
-    if "deployment" in given.parts:
-        found["deployment"] = deployment(given.rounds or 200, given.minutes)
-    print(json.dumps(found, indent=2))
+    found: dict[str, Any] = {}
+    if given.into and given.into.exists():
+        found = json.loads(given.into.read_text())
+    found["cores"] = os.cpu_count()
+    parts = {"simulation": lambda: simulation(given.rounds or 2000)}
+    parts["deployment"] = lambda: deployment(given.rounds or 200, given.minutes)
+    for name in given.parts:
+        found[name] = parts[name]()
+        if given.into:
+            given.into.write_text(json.dumps(found, indent=2) + "\n")
+    if not given.into:
+        print(json.dumps(found, indent=2))
+    raise SystemExit(any("error" in found[name] for name in given.parts))
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     main()

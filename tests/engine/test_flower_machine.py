@@ -7,10 +7,11 @@ Nodes send made-up uploads, so that an independent reference in exact fractions 
 
 import logging
 import os
+import time
 from fractions import Fraction
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ pytest.importorskip("flwr")
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
+from faults.figures import record
 from support import flower_grid
 from support.flower import Clock, state_of
 from support.flower_grid import StandInGrid
@@ -135,6 +137,8 @@ FAULTS = {"twice": twice, "broken": broken, **REJECTED}
 class ServerMachine(RuleBasedStateMachine):
     """Faults are prepared by rules, and `play` runs a round in which they happen."""
 
+    ended: ClassVar[list[tuple[int, int]]] = []  # of every machine: its rounds, and its rejections
+
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
@@ -176,6 +180,7 @@ class ServerMachine(RuleBasedStateMachine):
         return strategy
 
     def teardown(self) -> None:
+        self.ended.append((len(self.rounds), len(self.log)))
         for module, name, value in self.saved:
             setattr(module, name, value)
 
@@ -319,6 +324,9 @@ def reference(w: list[np.float32], round: int, clients: list[int]) -> list[np.fl
 
 
 def run_machines(count: int) -> None:
+    """Run so many machines of 50 steps, and record their rounds."""
+    ServerMachine.ended.clear()
+    begun = time.monotonic()
     quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
     chosen = settings(max_examples=count, stateful_step_count=50, deadline=None, suppress_health_check=quiet)
     logging.disable(logging.CRITICAL)  # thousands of warnings, as intended
@@ -326,6 +334,10 @@ def run_machines(count: int) -> None:
         run_state_machine_as_test(ServerMachine, settings=chosen)
     finally:
         logging.disable(logging.NOTSET)
+    assert len(ServerMachine.ended) >= count
+    rounds, rejected = (sum(one) for one in zip(*ServerMachine.ended, strict=True))
+    found = {"machines": len(ServerMachine.ended), "steps": 50, "rounds": rounds, "rejected": rejected, "failed": 0}
+    record("R10", "state machines", **found, seconds=round(time.monotonic() - begun, 1))
 
 
 @pytest.mark.sweep(every=0)

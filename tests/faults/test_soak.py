@@ -1,10 +1,13 @@
 """R11 in short: what a run holds does not grow with its rounds. `make soak` measures thousands of them."""
 
 import importlib.util
+import json
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -69,3 +72,27 @@ def test_a_folder_that_vanishes_is_passed_over(
 
     monkeypatch.setattr(os, "scandir", without_b)
     assert soak.size_of(tmp_path) == 1
+
+
+def test_a_part_that_ends_in_an_error_keeps_what_it_measured(
+    soak: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept, asked = tmp_path / "soak.json", soak.start
+
+    def ends(watch: Callable[[Mapping[str, Any]], None], **rest: Any) -> None:
+        def until_twenty(row: Mapping[str, Any]) -> None:
+            watch(row)
+            if row["round"] == 20:
+                raise RuntimeError("no more rounds")
+
+        asked(watch=until_twenty, **rest)
+
+    kept.write_text('{"deployment": {"rounds": 1}}')
+    monkeypatch.setattr(soak, "start", ends)
+    monkeypatch.setattr(sys, "argv", ["soak.py", "simulation", "--rounds", "40", "--into", str(kept)])
+    with pytest.raises(SystemExit, match="True"):
+        soak.main()
+    found = json.loads(kept.read_text())
+    assert found["simulation"]["error"] == "RuntimeError: no more rounds"
+    assert found["simulation"]["process"]["rss"]["last"] > 0 and found["deployment"] == {"rounds": 1}
+    assert "until_twenty" in capsys.readouterr().err, "where it came from"
