@@ -51,8 +51,8 @@ soak:  ## memory, files, threads and disk over 2,000 rounds, and over 200 of a d
 
 INPUTS ?= 10000
 SECONDS ?= 60
-fuzz:  ## every decoder with INPUTS changed inputs each, SECONDS at most; tests/fuzz/run.py describes how to guide them by coverage
-	$(PYTHON) tests/fuzz/run.py --inputs $(INPUTS) --seconds $(SECONDS)
+fuzz:  ## every decoder with INPUTS changed inputs each, SECONDS at most; with GUIDED=--guided by coverage, see tests/fuzz/run.py
+	$(PYTHON) tests/fuzz/run.py --inputs $(INPUTS) --seconds $(SECONDS) $(GUIDED)
 
 AUDIT ?= $(HOME)/.cache/undrift-audit
 audit:  ## known vulnerabilities of what is installed here, which needs pypi.org; and bandit on src, findings of medium severity or more

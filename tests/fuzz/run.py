@@ -1,17 +1,17 @@
 """Fuzzes the decoders: `python tests/fuzz/run.py --inputs 10000 --seconds 60 wire config`.
 
-With atheris (pip install atheris) inputs are guided by coverage; without it they are random changes of good ones. The
-inputs that fail are written to the folder fuzz-failures, and the command ends with 1. UNDRIFT_FIGURES names the file
-that takes the figures.
+With --guided and atheris (pip install atheris) inputs are guided by coverage, each decoder in a process of its own;
+without it they are random changes of good ones. The inputs that fail are written to the folder fuzz-failures, and the
+command ends with 1. UNDRIFT_FIGURES names the file that takes the figures, in row S4.
 """
 
 import argparse
-import json
 import os
+import re
+import subprocess
 import sys
 import time
 import traceback
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -55,8 +55,27 @@ def tried(name: str, data: bytes) -> bool:
     return accepted
 
 
-def guided(name: str, inputs: int, seconds: float) -> None:
-    """The same with atheris, in this process, which it ends."""
+def guided(name: str, inputs: int, seconds: float) -> dict[str, float]:
+    """The same with atheris, in a process of its own, which it ends; raises if that ended with a fault."""
+    command = [sys.executable, __file__, name, "--atheris", "--inputs", str(inputs), "--seconds", str(seconds)]
+    began = time.monotonic()
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    if done.returncode:
+        raise RuntimeError("\n".join(done.stdout.splitlines()[-40:]))
+    return {**statistics(done.stdout), "seconds": time.monotonic() - began}
+
+
+def statistics(output: str) -> dict[str, float]:
+    """How many inputs libFuzzer tried, and how many edges of the code they reached, from what it printed."""
+    edges = re.findall(r" cov: (\d+) ", output)
+    tried = re.search(r"stat::number_of_executed_units: (\d+)", output)
+    if not edges or not tried:
+        raise ValueError(f"no figures of libFuzzer in {output[-400:]!r}")
+    return {"inputs": int(tried[1]), "edges_at_first": int(edges[0]), "edges": int(edges[-1])}
+
+
+def with_atheris(name: str, inputs: int, seconds: float) -> None:
+    """Guide the inputs of a decoder by coverage, in this process, which it ends."""
     import atheris
 
     with atheris.instrument_imports(include=["undrift"]):
@@ -86,17 +105,23 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--guided", action="store_true", help="one target with atheris")
+    parser.add_argument("--guided", action="store_true", help="guide inputs by coverage, with atheris")
+    parser.add_argument("--atheris", action="store_true", help=argparse.SUPPRESS)  # the process of one guided decoder
     given = parser.parse_args()
-    if given.guided:
-        guided(given.targets[0], given.inputs, given.seconds)
+    if given.atheris:
+        with_atheris(given.targets[0], given.inputs, given.seconds)
+    sys.path.append(str(Path(__file__).parents[1]))
+    from faults.figures import record
     from targets import TARGETS
 
     failed = 0
     figures: dict[str, dict[str, float]] = {}
     for name in given.targets or TARGETS:
         try:
-            found = fuzz(name, given.inputs, given.seconds, given.seed)
+            if given.guided:
+                found = guided(name, given.inputs, given.seconds)
+            else:
+                found = fuzz(name, given.inputs, given.seconds, given.seed)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -106,10 +131,8 @@ def main() -> int:
             continue
         figures[name] = {key: round(value, 3) for key, value in found.items()}
         print(f"{name:12} " + "  ".join(f"{key} {value:g}" for key, value in found.items()), flush=True)
-    if place := os.environ.get("UNDRIFT_FIGURES"):
-        command = f"make fuzz INPUTS={given.inputs} SECONDS={given.seconds:g}"
-        made = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "command": command, "faults": failed, "decoders": figures}
-        Path(place).write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+    command = f"make fuzz INPUTS={given.inputs} SECONDS={given.seconds:g}{' GUIDED=--guided' * given.guided}"
+    record("S4", "guided" if given.guided else "random", command=command, faults=failed, decoders=figures)
     return 1 if failed else 0
 
 

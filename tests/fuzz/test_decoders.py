@@ -1,5 +1,6 @@
 """Every decoder raises only the error that it documents, quickly, whatever it is given."""
 
+import json
 import logging
 import random
 import warnings
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("flwr")
 
+import run
 import targets
-from run import fuzz
+from run import fuzz, statistics
 from undrift.core.records.types import ServerState
 from undrift.core.server import wire
 
@@ -76,3 +78,21 @@ def test_a_forged_record_of_the_wrong_shape_is_refused() -> None:
         for x in odd:
             with pytest.raises(wire.WireError, match=field):
                 wire.restore(ServerState, algorithm, {**tensors, field: x}, len(state.params))
+
+
+def test_what_was_tried_is_recorded_in_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = tmp_path / "faults.json"
+    figures.write_text('{"R5": {}}')
+    monkeypatch.setenv("UNDRIFT_FIGURES", str(figures))
+    monkeypatch.setattr("sys.argv", ["run.py", "reference", "partition", "--inputs", "20"])
+    assert run.main() == 0
+    found = json.loads(figures.read_text())
+    assert found["R5"] == {} and found["S4"]["random"]["faults"] == 0
+    assert [one["inputs"] for one in found["S4"]["random"]["decoders"].values()] == [20, 20]
+
+
+def test_statistics_of_a_guided_run() -> None:
+    output = "#9 INITED cov: 1050 ft: 2\n#3000\tDONE   cov: 1078 ft: 1862\nstat::number_of_executed_units: 3000\n"
+    assert statistics(output) == {"inputs": 3000, "edges_at_first": 1050, "edges": 1078}
+    with pytest.raises(ValueError, match="no figures"):
+        statistics("Killed")
