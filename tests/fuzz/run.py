@@ -1,6 +1,6 @@
 """Fuzzes the decoders: `python tests/fuzz/run.py --inputs 10000 --seconds 60 wire config`.
 
-With --guided and atheris (pip install atheris) inputs are guided by coverage, each decoder in a process of its own;
+With --guided and atheris (pip install atheris) inputs are guided by coverage, each decoder in a child of the process;
 without it they are random changes of good ones. The inputs that fail are written to the folder fuzz-failures, and the
 command ends with 1. UNDRIFT_FIGURES names the file that takes the figures, in row S4.
 """
@@ -8,7 +8,6 @@ command ends with 1. UNDRIFT_FIGURES names the file that takes the figures, in r
 import argparse
 import os
 import re
-import subprocess
 import sys
 import time
 import traceback
@@ -56,13 +55,26 @@ def tried(name: str, data: bytes) -> bool:
 
 
 def guided(name: str, inputs: int, seconds: float) -> dict[str, float]:
-    """The same with atheris, in a process of its own, which it ends; raises if that ended with a fault."""
-    command = [sys.executable, __file__, name, "--atheris", "--inputs", str(inputs), "--seconds", str(seconds)]
-    began = time.monotonic()
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-    if done.returncode:
-        raise RuntimeError("\n".join(done.stdout.splitlines()[-40:]))
-    return {**statistics(done.stdout), "seconds": time.monotonic() - began}
+    """The same with atheris, in a child of this process, which atheris ends; raises if that ended with a fault."""
+    import targets
+
+    output, began = targets._folder() / "output", time.monotonic()
+    sys.stdout.flush()
+    if not (child := os.fork()):
+        try:
+            with output.open("wb") as out:
+                os.dup2(out.fileno(), 1)
+                os.dup2(out.fileno(), 2)
+            with_atheris(name, inputs, seconds)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    printed = output.read_text(errors="replace")
+    if status:
+        raise RuntimeError("\n".join(printed.splitlines()[-40:]))
+    return {**statistics(printed), "seconds": time.monotonic() - began}
 
 
 def statistics(output: str) -> dict[str, float]:
@@ -78,14 +90,13 @@ def with_atheris(name: str, inputs: int, seconds: float) -> None:
     """Guide the inputs of a decoder by coverage, in this process, which it ends."""
     import atheris
 
-    with atheris.instrument_imports(include=["undrift"]):
-        import targets
+    import targets
 
-    corpus = targets._folder() / "corpus"
+    corpus = targets._folder() / f"corpus-{name}"
     corpus.mkdir()
     for number, data in enumerate(targets.TARGETS[name].seeds()):
         (corpus / str(number)).write_bytes(data)
-    words = targets._folder() / "words"
+    words = targets._folder() / f"words-{name}"
     words.write_text(
         "".join(
             '"' + "".join(f"\\x{byte:02x}" for byte in word) + '"\n' for word in targets.TARGETS[name].words if word
@@ -106,13 +117,16 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--guided", action="store_true", help="guide inputs by coverage, with atheris")
-    parser.add_argument("--atheris", action="store_true", help=argparse.SUPPRESS)  # the process of one guided decoder
     given = parser.parse_args()
-    if given.atheris:
-        with_atheris(given.targets[0], given.inputs, given.seconds)
+    if given.guided:
+        import atheris
+
+        with atheris.instrument_imports(include=["undrift"]):
+            from targets import TARGETS
+    else:
+        from targets import TARGETS
     sys.path.append(str(Path(__file__).parents[1]))
     from faults.figures import record
-    from targets import TARGETS
 
     failed = 0
     figures: dict[str, dict[str, float]] = {}
