@@ -31,6 +31,7 @@ from undrift.core.records.types import Local, ServerState
 from undrift.core.tasks.task import Task
 from undrift.deploying.certificates import Certificates
 from undrift.deploying.live_status import LiveStatus
+from undrift.deploying.operators import Operators
 from undrift.deploying.server_task import server_task, task_record
 from undrift.engine.round.evaluate import Evaluate
 from undrift.engine.round.record import Record
@@ -143,6 +144,7 @@ def deploy(
     timeout: float = 3600.0,
     settings: Mapping[str, Any] | None = None,
     certificates: Sequence[Path | str] = (),
+    operators: Path | str | None = None,
     **options: Any,
 ) -> Outcome:
     """Train on Flower nodes with everything kept in a run's folder; call it in a ServerApp.
@@ -168,6 +170,7 @@ def deploy(
         settings: other keys of a run file: arguments, goal, target, weights, output. Those that a deployment cannot
             follow, such as sampling, are refused.
         certificates: files of the servers' certificates: the audit log has each of them, and each that replaces one.
+        operators: the proxy's list of operators, `operators.map`: the audit log has it, and each change of it.
         options: of `UndriftStrategy`: deadline, quorum, grace, over_selection, nodes, wait, poll, patience, ...
             They may differ in every start. `run`, `state` and `evaluate` are not among them.
 
@@ -209,7 +212,10 @@ def deploy(
         _warn_unprotected(config.bound, options)
         try:
             with status.outcome(), _watch_parent():
-                watched = Certificates(certificates, partial(run.audit.write, "certificate"))
+                watched = (
+                    Certificates(certificates, partial(run.audit.write, "certificate")),
+                    Operators(operators, partial(run.audit.write, "operators")),
+                )
                 return _train(run, setup, status, strategy, grid, timeout, options, watched, on_round)
         finally:
             with suppress(OSError):  # a full disk
@@ -224,7 +230,7 @@ def _train(
     grid: Any,
     timeout: float,
     options: Mapping[str, Any],
-    watched: Certificates,
+    watched: tuple[Certificates, Operators],
     on_round: OnRound | None,
 ) -> Outcome:
     """Train until the last round."""
@@ -265,7 +271,7 @@ def _train(
             commit(run, kept, config, state, record, row)
             trained.records.clear()  # the rows are in metrics.jsonl: long runs take no more memory
             status.close_round(record)
-            watched.check()
+            _check(watched)
             if on_round is not None:
                 on_round(state, record)
 
@@ -274,7 +280,7 @@ def _train(
         trained.bounds.restore(row.get("typical_norm", 0.0) for row in run.metrics.rows())
         left = past_withdrawals(run.audit.path)
         trained.withdraw(left, lambda node, clients: run.audit.write("forgotten", node=node, clients=clients))
-        watched.check()
+        _check(watched)
         trained.note_hosts(partial(run.audit.write, "hosts"))
         trained.known |= {digest: at for digest, at in past_uploads(run.audit.path).items() if at <= state.round}
         trained.quarantined.restore(past_rejections(run.audit.path), state.round)
@@ -282,6 +288,12 @@ def _train(
         outcome = finish(run, setup, measure, trained.state)
         _log.info("head of the audit log, to note on another machine for undrift verify --anchor: %s", run.audit.head)
         return outcome
+
+
+def _check(watched: tuple[Certificates, Operators]) -> None:
+    """Report what has changed in the files that are watched."""
+    for files in watched:
+        files.check()
 
 
 class _Deployed(Simulation):

@@ -30,7 +30,8 @@ CANARIES, INVERSION, MEMBERSHIP = AUDITS = ("canaries", "inversion", "membership
 """The events of audits of a run's privacy: see `undrift.privacy`."""
 _FIRST = "0" * 64
 _LONGEST = 2000
-SYNCED = ("start", "begin", "resume", "commit", "best", "measured", "end", "withdraw", "hosts", "certificate")
+_RIGHTS = ("withdraw", "hosts", "certificate", "operators")
+SYNCED = ("start", "begin", "resume", "commit", "best", "measured", "end", *_RIGHTS)
 """The events that are on disk before the run continues; a power failure may take the last of the others."""
 _PASSING = ("reject", "absent", "accept")
 
