@@ -286,3 +286,8 @@ def test_a_column_of_owners_is_drawn_as_it_is_trained(tmp_path: Path, monkeypatc
     Path("rows.csv").write_text("x,site,y\n" + "".join(f"{n % 7}.5,s{n % 3},{n % 2}\n" for n in range(90)))
     done = CliRunner().invoke(app, ["partition", "--data", "rows.csv(owner='site')", "--json"])
     assert done.exit_code == 0 and json.loads(done.stdout)["clients"] == 3
+
+
+def test_a_name_longer_than_a_files_may_be_is_refused_in_one_line() -> None:
+    done = CliRunner().invoke(app, ["run", "fedavg", "--data", "cifar" * 60])
+    assert done.exit_code == 2 and "no data set is named" in done.output and "Traceback" not in done.output

@@ -241,3 +241,11 @@ def test_a_huge_text_is_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="a text of 10,000,000 characters is no setting") as refused:
         Config.build({"method": "x" * 10_000_000})
     assert len(str(refused.value)) < 200
+
+
+def test_a_name_that_no_file_system_can_have_is_a_name_like_others() -> None:
+    """300 letters, or 150 of two bytes each: longer than a file's name may be. Found by inputs guided by coverage."""
+    for name in ("cifar" * 60, "\u07ff" * 150):
+        assert Config.build({"data": name}).data == Config.build({"data": "nowhere"}).data.replace("nowhere", name)
+        with pytest.raises(ConfigError, match="data: no data set is named"):
+            Config.build({"data": {"name": name, "nosuch": 1}})

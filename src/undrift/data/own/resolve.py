@@ -1,10 +1,10 @@
 """The user's own data: a path, or a reference to a function, in place of the name of a known data set."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -234,7 +234,7 @@ def is_path(name: str) -> bool:
         >>> is_path("./mydata"), is_path("houses.csv"), is_path("cifar10")
         (True, True, False)
     """
-    return "/" in name or name.lower().endswith(SUFFIXES) or Path(name).exists()
+    return "/" in name or name.lower().endswith(SUFFIXES) or os.path.exists(name)
 
 
 def own_arguments(name: str) -> dict[str, Any]:
