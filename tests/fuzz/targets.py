@@ -4,6 +4,7 @@ import json
 import pickle
 import tempfile
 import tomllib
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -267,7 +268,12 @@ def _config_seeds() -> list[bytes]:
 
 
 def _composition(text: str) -> object:
-    algorithm = parse_composition(text)
+    try:
+        algorithm = parse_composition(text)
+    except TypeError as error:
+        if not traceback.extract_tb(error.__traceback__)[-1].filename.endswith("core/method/algorithm.py"):
+            raise
+        raise ValueError(str(error)) from error  # blocks that do not fit together, as `Algorithm` documents
     assert parse_composition(composition_text(algorithm)) == algorithm
     return algorithm
 

@@ -91,6 +91,11 @@ def test_what_was_tried_is_recorded_in_its_row(tmp_path: Path, monkeypatch: pyte
     assert [one["inputs"] for one in found["S4"]["random"]["decoders"].values()] == [20, 20]
 
 
+def test_blocks_that_do_not_fit_are_no_fault() -> None:
+    """`drift:uniform` is a text of good words; inputs guided by coverage find it."""
+    assert not targets.attempt("composition", b"drift:uniform") and targets.attempt("composition", b"drift:scaffold")
+
+
 def test_statistics_of_a_guided_run() -> None:
     output = "#9 INITED cov: 1050 ft: 2\n#3000\tDONE   cov: 1078 ft: 1862\nstat::number_of_executed_units: 3000\n"
     assert statistics(output) == {"inputs": 3000, "edges_at_first": 1050, "edges": 1078}
