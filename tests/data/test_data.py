@@ -6,6 +6,7 @@ import os
 import time
 import zipfile
 from collections.abc import Callable, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,16 @@ def test_idx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torn.write_bytes(b"PNG?")
     with pytest.raises(DataError, match="begins with 00 00 08, this one with 50 4e 47"):
         read_idx(torn)
+
+
+@pytest.mark.parametrize("shape", [[0, 2**25, 38 * 2**24, 2**25], [1] * 65])
+def test_an_idx_file_of_a_shape_that_no_array_has_is_refused(shape: list[int], tmp_path: Path) -> None:
+    """No values at all, or one, but axes too long or too many. Found by inputs guided by coverage."""
+    path = tmp_path / "train-images-idx3-ubyte"
+    lengths = b"".join(length.to_bytes(4, "big") for length in shape)
+    path.write_bytes(bytes([0, 0, 8, len(shape)]) + lengths + bytes(prod(shape)))
+    with pytest.raises(DataError, match="no array can have the shape"):
+        read_idx(path)
 
 
 def test_yahoo_answers_as_hashed_words(tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ def with_atheris(name: str, inputs: int, seconds: float) -> None:
     limits = [f"-runs={inputs}", f"-max_total_time={int(seconds)}", "-timeout=10", "-rss_limit_mb=4096"]
     found = "fuzz-failures/"
     os.makedirs(found, exist_ok=True)
-    options = [f"-dict={words}", f"-artifact_prefix={found}{name}-", "-print_final_stats=1", "-max_len=65536"]
+    options = [f"-dict={words}"] if words.stat().st_size else []
+    options += [f"-artifact_prefix={found}{name}-", "-print_final_stats=1", "-max_len=65536"]
     atheris.Setup([sys.argv[0], *limits, *options, str(corpus)], lambda data: (tried(name, data), None)[1])
     atheris.Fuzz()
 

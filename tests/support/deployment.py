@@ -224,7 +224,7 @@ class LightDeployment(Deployment):
         found = []
         for number in range(first, end):
             key, states = self.work / "keys" / f"node{number}", deploy.private(self.work / "nodes" / f"node{number}")
-            hosted = f'partition-id={number} num-partitions={self.nodes} state-dir="{states}"'
+            hosted = f'{self.place(number)} state-dir="{states}"'
             address, port = deploy.HOST, deploy.free_port()
             options = {
                 "superlink": f"{address}:{self.ports['nginx']}",
@@ -243,6 +243,10 @@ class LightDeployment(Deployment):
         deploy.launch(self.work, name, sys.executable, FLEET, self.work / f"{name}.json")
         if not self.restarts:
             until(lambda: self.admitted(name) == end - first, 600)
+
+    def place(self, number: int) -> str:
+        """Which clients a node claims, as its configuration."""
+        return f"partition-id={number} num-partitions={self.nodes}"
 
     def admitted(self, fleet: str = "fleet0") -> int:
         """How often a node was admitted."""

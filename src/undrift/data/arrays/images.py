@@ -162,7 +162,10 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     shape = np.frombuffer(raw[4 : 4 + 4 * axes].ljust(4 * axes, b"\0"), ">u4").tolist()
     if not axes or len(raw) != 4 + 4 * axes + prod(shape):
         raise DataError(f"{path}: {shape} needs {prod(shape)} bytes of values, found {len(raw) - 4 - 4 * axes}")
-    return np.frombuffer(raw, np.uint8, offset=4 + 4 * axes).reshape(shape)
+    try:
+        return np.frombuffer(raw, np.uint8, offset=4 + 4 * axes).reshape(shape)
+    except ValueError:  # more axes than NumPy has, or a length of 0 beside huge ones
+        raise DataError(f"{path}: no array can have the shape {shape}") from None
 
 
 def read_npz(path: Path, name: str) -> NDArray[Any]:
