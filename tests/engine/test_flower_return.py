@@ -1,11 +1,14 @@
 """The Flower engine: a node that leaves and comes back while a round waits is asked in that round, and counts once."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("flwr")
+
+from flwr.app import Message
 
 from support.flower import ALL, Clock, grid_of, rounds_of, start, state_of, strategy_of
 from support.flower import own_clock as own_clock
@@ -41,6 +44,28 @@ def test_a_node_that_was_started_again_under_its_own_id_is_asked_again(clock: Cl
     start(strategy, grid, 2)
     assert not any(record.absent for record in strategy.records) and clock.now < 1000 + 20
     assert fingerprint(state_of(strategy)) == fingerprint(WHOLE)
+
+
+def test_a_node_whose_answer_is_lost_is_asked_again(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the SuperLink's database is locked: after 60 polls, then after 120."""
+    grid = grid_of("fedavg", 3, tmp_path)
+    send, asked = grid.push_messages, list[float]()
+
+    def lose_two(messages: Iterable[Message]) -> Iterable[str]:
+        for message, key in zip(messages, keys := list(send(messages)), strict=True):
+            if message.metadata.message_type == "query" and message.metadata.dst_node_id == grid.node_of(1):
+                asked.append(clock.now)
+                if len(asked) <= 2:
+                    del grid.pushed[key]
+        return keys
+
+    monkeypatch.setattr(grid, "push_messages", lose_two)
+    strategy = strategy_of("fedavg", wait=300.0, poll=1.0)
+    start(strategy, grid, 1)
+    assert not any(record.absent for record in strategy.records) and len(asked) == 3
+    assert [59 < wait < 125 for wait in (asked[1] - asked[0], asked[2] - asked[1])] == [True, True]
 
 
 def test_a_round_waits_for_a_node_that_left_in_it_but_not_beyond_its_limits(clock: Clock, tmp_path: Path) -> None:
