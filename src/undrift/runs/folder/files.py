@@ -144,7 +144,7 @@ class RunFolder:
             event: "commit" or "best".
             facts: more for the log.
         """
-        seals = {"rows": self.metrics.seal(), **self._seal_arrivals(), **self._seal_text()} if event == "commit" else {}
+        seals = {"rows": self.metrics.seal(), **self._seal_arrivals(), **self.seal_text()} if event == "commit" else {}
         kept.save(state, lambda found: self.audit.write(event, round=state.round, **facts, sha256=found, **seals))
 
     def rewind(self, round: int) -> None:
@@ -157,7 +157,7 @@ class RunFolder:
         """The length and hash of the trace of arrivals so far, if there is one."""
         return {"arrivals": self.arrivals.seal()} if self.arrivals.path.exists() else {}
 
-    def _seal_text(self) -> dict[str, Any]:
+    def seal_text(self) -> dict[str, Any]:
         """The length and hash of the server's log so far, if there is one."""
         path = self.path / SERVER_LOG
         if not path.is_file():
