@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from faults.figures import record
 from undrift import Simulation, make
 from undrift.runs.folder.audit import Audit, read_log
 from undrift.runs.folder.checkpoint import CheckpointError, Checkpoints
@@ -69,15 +70,24 @@ def test_every_truncation_and_flip_is_refused(flips: int, size: int, kept: Check
         cuts = [*range(0, len(data), max(1, min(4096, len(data) // 20))), len(data) - 1]
         for cut in cuts:
             damaged(kept, states, lambda *_, cut=cut, path=path, data=data: path.write_bytes(data[:cut]))
+        same = 0
         for _ in range(flips):
             flipped = bytearray(data)
             flipped[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
             if name.endswith("json") and _same_json(flipped, data):  # type: ignore[arg-type]
+                same += 1
                 continue  # another spelling of the same manifest
             damaged(kept, states, lambda *_, path=path, flipped=flipped: path.write_bytes(flipped))
         path.write_bytes(bytes(len(data)))
         damaged(kept, states, lambda *_: None)
         path.write_bytes(data)
+        facts = {
+            "bytes": len(data),
+            "flips": flips - same,
+            "truncations": len(cuts),
+            "loaded": 0,
+        }  # each of them was refused
+        record("R6", f"{'state' if name.endswith('safetensors') else 'manifest'} of {size} parameters", **facts)
 
 
 def _larger(state: Any, size: int) -> Any:
