@@ -13,7 +13,7 @@ from undrift import Algorithm, Local, ServerState, Simulation
 from undrift.algorithms import make
 from undrift.core import End, Objective, Vector
 from undrift.core.records.types import ClientState
-from undrift.core.server.wire import WireError, flatten, from_bytes, restore, to_bytes
+from undrift.core.server.wire import WireError, _digest, flatten, from_bytes, restore, to_bytes
 from undrift.engine.round.backend import InProcess
 from undrift.testing import Clinic, fingerprint
 
@@ -111,3 +111,9 @@ def test_every_dtype_has_a_fingerprint() -> None:
     kept = ClientState({"objective": Twice(torch.zeros(3, dtype=torch.bfloat16), torch.ones(3, dtype=torch.complex64))})
     other = ClientState({"objective": Twice(torch.ones(3, dtype=torch.bfloat16), torch.ones(3, dtype=torch.complex64))})
     assert fingerprint(kept) != fingerprint(other)
+
+
+@pytest.mark.parametrize("x", [torch.tensor(3).expand(1), torch.empty(0, dtype=torch.int64).as_strided((0,), (0,))])
+def test_a_tensor_of_stride_0_has_the_hash_of_its_values(x: torch.Tensor) -> None:
+    assert x.stride() == (0,)
+    assert _digest({"counts": x}) == _digest({"counts": torch.tensor(x.tolist(), dtype=torch.int64)})

@@ -30,18 +30,18 @@ from undrift.cli.results.health import health
 from undrift.core.records.types import ServerState
 from undrift.deploying import deploy as deployment
 from undrift.deploying import live_status
-from undrift.deploying.deploy import LineFormatter, server_log
+from undrift.deploying.deploy import LineFormatter, deploy, server_log
 from undrift.deploying.server_task import server_task, task_record
 from undrift.engine.flower.records import Order
 from undrift.engine.flower.server.mailbox import Mailbox
 from undrift.engine.flower.server.strategy import UndriftStrategy
 from undrift.engine.round.record import Record
-from undrift.flower import AdaptiveBound, Quarantine
+from undrift.flower import AdaptiveBound, Job, Quarantine, client_app
 from undrift.runs import Outcome, backup, restore, unlearn, verify, withdraw
 from undrift.runs.folder import signature
 from undrift.runs.folder.files import RunError, RunFolder
 from undrift.runs.settings.schema import ConfigError
-from undrift.testing import clinic, fingerprint
+from undrift.testing import Quadratics, clinic, fingerprint
 
 PLACES = ["before send@0", "after send", "before the row", "between state and manifest"]
 
@@ -410,6 +410,15 @@ def test_verify_finds_edits_of_a_deployments_files(name: str, tmp_path: Path) ->
     (run / name).write_bytes(bytes([data[0] ^ 1]) + data[1:])
     (problem,) = verify(run).problems
     assert problem.startswith(str(run / name))
+
+
+def test_a_round_with_the_upload_of_one_node_alone_is_stored(tmp_path: Path) -> None:
+    """NumPy gives an empty copy of what was sent a stride of 0, of which torch shows no bytes: a soak ended there."""
+    task = Quadratics.random(6)
+    nodes = StandInGrid(client_app(Job(make("fedavg"), task)), 1, tmp_path / "nodes")
+    given: dict[str, Any] = {"rounds": 2, "deadline": 20.0, "poll": 0.01, "wait": 5.0}
+    outcome = deploy(nodes, "fedavg", task, LOCAL, folder=tmp_path / "run", **given)
+    assert outcome.sha256 == fingerprint(Simulation("fedavg", task, LOCAL).run(2))
 
 
 @pytest.mark.parametrize("new", [b" ", b"2026-01-01T00:00:00Z INFO all went well\n"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from faults.figures import hostile_table, party_table
+from faults.figures import hostile_table, party_table, trial_table
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "evidence" / "reliability.md").read_text(encoding="utf-8")
@@ -106,3 +106,11 @@ def test_the_table_of_the_hostile_party_is_what_was_measured() -> None:
     results = json.loads((RESULTS / "hostile.json").read_text())
     assert party_table(results) in PAGE
     assert all(it["exact"] for it in results["secure"].values())  # as the text says
+
+
+def test_the_table_of_the_trial_is_what_was_measured() -> None:
+    found = [json.loads((RESULTS / f"{name}.json").read_text()) for name in ("faults", "hostile")]
+    assert trial_table(found[0], found[1]) in PAGE
+    nodes = [json.loads(line) for line in (RESULTS / "real_nodes.jsonl").read_text().splitlines()]
+    (twenty,) = [it["round_seconds"] for it in nodes if it["nodes"] == 20]
+    assert f"twenty took {min(twenty)} to {max(twenty)} s" in PAGE.replace("\n", " ")

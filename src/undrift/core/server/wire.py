@@ -172,7 +172,8 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
     digest = sha256()
     for name, x in sorted(tensors.items()):
         digest.update(f"{name}{x.dtype}{tuple(x.shape)}".encode())
-        digest.update(x.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())  # of any dtype
+        flat = x.detach().contiguous().as_strided((x.numel(),), (1,))  # the stride of one element, or of none, may be 0
+        digest.update(flat.view(torch.uint8).numpy().tobytes())  # of any dtype
     return digest.hexdigest()
 
 

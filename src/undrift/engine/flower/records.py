@@ -368,6 +368,7 @@ def _tensor(name: str, array: Array) -> Tensor:
         raise WireError(f"{one_line(name)}: {len(array.data)} bytes for shape {one_line(shape)} of {array.dtype}")
     raw = np.frombuffer(array.data, dtype=layout)
     x = torch.from_numpy(raw.astype(raw.dtype.newbyteorder("=")).reshape(shape))  # a writable copy
+    x = x if x.numel() else torch.empty(shape, dtype=x.dtype)  # NumPy's empty copies have a stride of 0
     if array.dtype == "bool" and int(raw.max(initial=0)) > 1:
         raise WireError(f"{one_line(name)}: a bool that is neither 0 nor 1")
     return x.view(dtype) if dtype in (torch.bfloat16, torch.bool) else x
