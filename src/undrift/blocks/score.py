@@ -18,6 +18,7 @@ from undrift.core.method.defaults import Average
 from undrift.core.method.view import ServerView, Start, View
 from undrift.core.model.flat_model import Vector, unit
 from undrift.core.records.types import Array, UpT
+from undrift.util.naming.ranges import Count, NonNegative
 
 HeldT = TypeVar("HeldT", default=None)
 
@@ -54,20 +55,9 @@ class Scoring(Block[Compass, None, Compass, UpT, HeldT]):
         length: how many numbers a sketch has; the cosine is off by about 1/sqrt(length).
     """
 
-    kappa: float = field(default=0.5, kw_only=True)
-    batches: int = field(default=3, kw_only=True)
-    length: int = field(default=256, kw_only=True)
-
-    def __post_init__(self) -> None:
-        self.positive("kappa", self.kappa)
-        for name, value in (("batches", self.batches), ("length", self.length)):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{type(self).__name__}: {name} must be a whole number of 1 or more, got {value}")
-
-    def positive(self, name: str, value: float) -> None:
-        """Refuse a strength that is not a finite number of 0 or more."""
-        if not 0 <= value < float("inf"):
-            raise ValueError(f"{type(self).__name__}: {name} must be 0 or more and finite, got {value}")
+    kappa: NonNegative = field(default=0.5, kw_only=True)
+    batches: Count = field(default=3, kw_only=True)
+    length: Count = field(default=256, kw_only=True)
 
     @property
     def follows(self) -> bool:

@@ -42,9 +42,6 @@ class ByAge(Summing):
     b: Positive = 4.0
     examples: bool = False
 
-    def __post_init__(self) -> None:
-        """The annotations have all rules."""
-
     def factor(self, age: int) -> float:
         """The function s."""
         if self.rule == "polynomial":

@@ -13,6 +13,7 @@ from undrift.core.method.block import Needs
 from undrift.core.method.view import End, ServerView
 from undrift.core.model.flat_model import Vector
 from undrift.core.records.types import Upload
+from undrift.util.naming.ranges import NonNegative
 
 
 class Skew(NamedTuple):
@@ -36,15 +37,12 @@ class ByDiscrepancy(Gathering[None, None, None, Skew]):
 
     reports = ("weight", "skew")
 
-    a: float = 0.5
-    b: float = 0.1
+    a: NonNegative = 0.5
+    b: NonNegative = 0.1
     metric: str = "kl"
     reference: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, value in {"a": self.a, "b": self.b}.items():
-            if not 0 <= value < float("inf"):
-                raise ValueError(f"ByDiscrepancy: {name} must be 0 or more and finite, got {value}")
         if self.metric not in ("kl", "l2"):
             raise ValueError(f'ByDiscrepancy: metric must be "kl" or "l2", got {self.metric!r}')
         if self.reference and (min(self.reference) <= 0 or abs(sum(self.reference) - 1) > 1e-6):

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from undrift.core.method.view import End, ServerView
 from undrift.core.model.flat_model import Vector
 from undrift.core.model.pairs import Pair, find_pairs, truncate, write_pairs
 from undrift.core.records.types import Upload
+from undrift.util.naming.ranges import Range
 
 Matrices = tuple[Tensor, Tensor]
 """B and A."""
@@ -86,11 +88,7 @@ class CorrectedFactor(_OfProducts):
         lam: strength of the ridge; a large one leaves the means of the factors.
     """
 
-    lam: float = 0.01
-
-    def __post_init__(self) -> None:
-        if not 0 < self.lam <= float("inf"):
-            raise ValueError(f"CorrectedFactor: lam must be positive, inf for no correction, got {self.lam}")
+    lam: Annotated[float, Range("positive, inf for no correction", lambda x: x > 0)] = 0.01
 
     def factors(self, pair: Pair, stacked: Matrices, averaged: Matrices) -> Matrices:
         """The ridge solution, from matrices as small as the ranks."""

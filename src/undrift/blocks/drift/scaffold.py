@@ -14,6 +14,7 @@ from undrift.core.method.view import End, ServerView, Start, Step, Sums
 from undrift.core.model.flat_model import Vector
 from undrift.core.model.samples import clip_norm
 from undrift.core.records.types import UpT
+from undrift.util.naming.ranges import PositiveShare
 
 HeldT = TypeVar("HeldT", default=None)
 """What a correction holds while a client trains."""
@@ -125,11 +126,7 @@ class Scaffnew(_ControlVariates[None]):
     uses = Sums.DISPLACEMENTS
     vectorises = True
 
-    p: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not 0 < self.p <= 1:
-            raise ValueError(f"Scaffnew: p must be in (0, 1], got {self.p}")
+    p: PositiveShare = 0.1
 
     @property
     def needs(self) -> Needs:

@@ -8,6 +8,7 @@ from torch import Tensor
 from undrift.core.method.block import LocalOptimizer
 from undrift.core.method.view import Start, Step
 from undrift.core.model.flat_model import Vector
+from undrift.util.naming.ranges import AboveZero, NonNegative
 
 
 @dataclass(eq=False)
@@ -32,14 +33,8 @@ class AutoStep(LocalOptimizer[None, None, None, None, _Last]):
         delta: how fast the rate may grow; 0 never lets it.
     """
 
-    gamma: float = 2.0
-    delta: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not self.gamma > 0:
-            raise ValueError(f"AutoStep: gamma must be positive, got {self.gamma}")
-        if not 0 <= self.delta < float("inf"):
-            raise ValueError(f"AutoStep: delta must be 0 or more and finite, got {self.delta}")
+    gamma: AboveZero = 2.0
+    delta: NonNegative = 0.1
 
     @property
     def gradients(self) -> int:

@@ -1,7 +1,7 @@
 """FedMuon with control variates: every step is a polar factor of the corrected momentum."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from undrift.blocks.local_optimizer.muon import is_matrix, orthogonal
 from undrift.core.method.block import LocalOptimizer
 from undrift.core.method.view import End, ServerView, Start, Step
 from undrift.core.model.flat_model import Layout, Vector, unit
+from undrift.util.naming.ranges import PositiveShare, Range
 
 
 class _Momentum(NamedTuple):
@@ -70,14 +71,8 @@ class CorrectedMuon(ZeroVariates, LocalOptimizer[Variate, Variate, Variate, Vari
         iterations: steps of Newton-Schulz for the polar factors of matrices; 0 computes them exactly.
     """
 
-    a: float = 0.9
-    iterations: int = 5
-
-    def __post_init__(self) -> None:
-        if not 0 < self.a <= 1:
-            raise ValueError(f"CorrectedMuon: a must be in (0, 1], got {self.a}")
-        if not 0 <= self.iterations < 100:
-            raise ValueError(f"CorrectedMuon: iterations must be 0 to 99, got {self.iterations}")
+    a: PositiveShare = 0.9
+    iterations: Annotated[int, Range("0 to 99", lambda x: 0 <= x < 100)] = 5
 
     def begin(self, sent: Variate, kept: Variate, start: Start) -> _Momentum:
         """The momentum of the client's last round."""

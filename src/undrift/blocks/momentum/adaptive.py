@@ -9,6 +9,7 @@ from undrift.blocks.momentum.server_momentum import SLOPES
 from undrift.core.method.block import Correction, Needs
 from undrift.core.method.view import End, ServerView, Start, Step, Sums
 from undrift.core.model.flat_model import Vector, unit
+from undrift.util.naming.ranges import PositiveShare, Share
 
 
 class Blend(NamedTuple):
@@ -42,16 +43,12 @@ class AdaptiveMomentum(Correction[Blend, None, Blend, Turn, Blend]):
 
     reports = ("mixing_coefficient", "cosine", "norm")
 
-    a: float = 0.1
-    pace: float = 0.01
+    a: PositiveShare = 0.1
+    pace: Share = 0.01
     least: float = 0.1
     most: float = 0.9
 
     def __post_init__(self) -> None:
-        if not 0 < self.a <= 1:
-            raise ValueError(f"AdaptiveMomentum: a must be in (0, 1], got {self.a}")
-        if not 0 <= self.pace <= 1:
-            raise ValueError(f"AdaptiveMomentum: pace must be in [0, 1], got {self.pace}")
         if not 0 < self.least <= self.most <= 1:
             raise ValueError(
                 f"AdaptiveMomentum: least and most must be in order in (0, 1], got {self.least} and {self.most}"

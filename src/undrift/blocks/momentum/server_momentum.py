@@ -8,6 +8,7 @@ import torch
 from undrift.core.method.block import Correction, Needs
 from undrift.core.method.view import ServerView, Start, Step, Sums
 from undrift.core.model.flat_model import Vector
+from undrift.util.naming.ranges import PositiveShare
 
 SLOPES = (
     "its momentum is a slope, a displacement by rate and steps, which is a mean gradient of plain SGD only; HeavyBall "
@@ -36,11 +37,7 @@ class ServerMomentum(Correction[Momentum, None, Momentum, None, Vector]):
 
     reports = ("norm",)
 
-    a: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not 0 < self.a <= 1:
-            raise ValueError(f"ServerMomentum: a must be in (0, 1], got {self.a}")
+    a: PositiveShare = 0.1
 
     @property
     def needs(self) -> Needs:

@@ -13,6 +13,7 @@ from undrift.blocks.objective.calibration import one_row_each
 from undrift.blocks.objective.contrast import last_linear
 from undrift.core.method.block import Needs, Objective
 from undrift.core.method.view import Start, Step
+from undrift.util.naming.ranges import Fraction, Positive
 
 
 class _Heads(NamedTuple):
@@ -36,14 +37,8 @@ class FixedCorners(Objective[None, None, None, None, _Heads]):
         length: c, of the rows that the features see.
     """
 
-    sparsity: float = 0.6
-    length: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.sparsity < 1:
-            raise ValueError(f"FixedCorners: sparsity must be in [0, 1), got {self.sparsity}")
-        if not 0 < self.length < float("inf"):
-            raise ValueError(f"FixedCorners: length must be positive and finite, got {self.length}")
+    sparsity: Fraction = 0.6
+    length: Positive = 0.1
 
     @property
     def needs(self) -> Needs:

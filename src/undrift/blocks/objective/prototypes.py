@@ -11,6 +11,7 @@ from undrift.blocks.objective.contrast import last_linear
 from undrift.core.method.block import Needs, Objective
 from undrift.core.method.view import End, ServerView, Start, Step
 from undrift.core.model.flat_model import Vector
+from undrift.util.naming.ranges import NonNegative
 
 
 class _Prototypes(NamedTuple):
@@ -33,11 +34,9 @@ class TowardsPrototypes(Objective[ClassRows, None, ClassRows, ClassRows, _Protot
         lam: strength of the pull; 0 switches it off.
     """
 
-    lam: float = 1.0
+    lam: NonNegative = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.lam < float("inf"):
-            raise ValueError(f"TowardsPrototypes: lam must be 0 or more and finite, got {self.lam}")
         if self.lam == 0:
             self._leave_out("Server", "Sent", "Up")
 

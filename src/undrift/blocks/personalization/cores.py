@@ -13,6 +13,7 @@ from undrift.core.method.block import Needs, Personalization
 from undrift.core.method.view import ServerView, Start, Step
 from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.model.pairs import align_signs, find_pairs, mask_of, write_pairs
+from undrift.util.naming.ranges import Positive
 
 
 @lru_cache(maxsize=64)
@@ -68,11 +69,7 @@ class CoreOfUpdate(Personalization):
         scale: s, alpha / r of every adapter; a client whose model has another one stops with an error.
     """
 
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.scale < float("inf"):
-            raise ValueError(f"CoreOfUpdate: scale must be positive and finite, got {self.scale}")
+    scale: Positive = 1.0
 
     @property
     def needs(self) -> Needs:

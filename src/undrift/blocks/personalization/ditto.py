@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from undrift.core.method.block import Needs, Objective, Personalization
 from undrift.core.method.view import End, Start, Step, View
 from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.model.samples import clip_norm
+from undrift.util.naming.ranges import NonNegative, Range, positive
 
 
 class Model(NamedTuple):
@@ -27,14 +28,8 @@ class Ditto(Personalization[None, Model, None, None, Vector]):
 
     personalizes = True
 
-    lam: float = 1.0
-    lr: float | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.lam < float("inf"):
-            raise ValueError(f"Ditto: lam must be 0 or more and finite, got {self.lam}")
-        if self.lr is not None and not 0 < self.lr < float("inf"):
-            raise ValueError(f"Ditto: lr must be positive and finite, or None, got {self.lr}")
+    lam: NonNegative = 1.0
+    lr: Annotated[float | None, Range("positive and finite, or None", lambda x: x is None or positive(x))] = None
 
     @property
     def needs(self) -> Needs:

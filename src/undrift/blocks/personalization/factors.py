@@ -15,6 +15,7 @@ from undrift.core.method.schedule import Synchronous
 from undrift.core.method.view import End, ServerView, Start, Step, Sums
 from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.model.pairs import Pair, find_pairs, mask_of, truncate, write_pairs
+from undrift.util.naming.ranges import Whole
 
 
 def remembers_directions(others: Mapping[str, object], why: str) -> str:
@@ -106,11 +107,9 @@ class OneFactor(Personalization):
     """
 
     alternate: bool = False
-    refactor: int = 0
+    refactor: Whole = 0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.refactor, int) or self.refactor < 0:
-            raise ValueError(f"OneFactor: refactor must be a whole number of 0 or more, got {self.refactor}")
         if self.alternate and self.refactor:
             raise ValueError("OneFactor: set alternate or refactor, not both: a decomposition is for a frozen factor")
 

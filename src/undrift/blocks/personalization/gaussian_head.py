@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from undrift.core.method.block import Needs, Personalization
 from undrift.core.method.view import End, ServerView, Start, Step
 from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.records.types import Array
+from undrift.util.naming.ranges import Positive, Range
 
 LEAST = 1e-4
 """What is added to the frequencies of classes, and the share of its mean variance that a covariance takes over."""
@@ -167,14 +168,8 @@ class GaussianHead(Personalization[ClassStatistics, Own, ClassStatistics, ClassS
     personalizes = True
     reports = ("beta",)
 
-    beta: float | None = None
-    ridge: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.beta is not None and not 0 <= self.beta <= 1:
-            raise ValueError(f"GaussianHead: beta must be in [0, 1], or None to choose it, got {self.beta}")
-        if not 0 < self.ridge < float("inf"):
-            raise ValueError(f"GaussianHead: ridge must be positive and finite, got {self.ridge}")
+    beta: Annotated[float | None, Range("in [0, 1], or None to choose it", lambda x: x is None or 0 <= x <= 1)] = None
+    ridge: Positive = 1.0
 
     @property
     def needs(self) -> Needs:

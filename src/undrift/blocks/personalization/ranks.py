@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from undrift.core.method.view import End, Start, Step
 from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.model.pairs import Pair, find_pairs
 from undrift.core.records.types import Array
+from undrift.util.naming.ranges import NonNegative, Range
 
 _LEAST = 1e-30
 
@@ -103,15 +104,11 @@ class LeadingRanks(Personalization[None, OwnRanks, None, None, Ranked]):
 
     keeps_products = True
 
-    lam: float = 0.0
-    gamma: float = 0.99
+    lam: NonNegative = 0.0
+    gamma: Annotated[float, Range("in (0, 1)", lambda x: 0 < x < 1)] = 0.99
     fixed_alpha: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.lam < float("inf"):
-            raise ValueError(f"LeadingRanks: lam must be 0 or more and finite, got {self.lam}")
-        if not 0 < self.gamma < 1:
-            raise ValueError(f"LeadingRanks: gamma must be in (0, 1), got {self.gamma}")
         if self.lam and self.fixed_alpha:
             raise ValueError(
                 "LeadingRanks: a rank that shrinks would change the scale: set lam or fixed_alpha, not both"

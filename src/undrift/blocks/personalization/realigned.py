@@ -15,6 +15,7 @@ from undrift.core.method.view import End, Start, Step
 from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.model.samples import clip_norm
 from undrift.core.records.types import Array
+from undrift.util.naming.ranges import NonNegative
 
 MISSING = -1e4
 """The logit of a class that the client does not have."""
@@ -50,11 +51,7 @@ class RealignedHead(Personalization[None, OwnHead, None, None, _Training]):
 
     personalizes = True
 
-    length: float = 1.7
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.length < float("inf"):
-            raise ValueError(f"RealignedHead: length must be 0 or more and finite, got {self.length}")
+    length: NonNegative = 1.7
 
     @property
     def needs(self) -> Needs:

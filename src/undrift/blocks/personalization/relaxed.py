@@ -9,6 +9,7 @@ from undrift.blocks.personalization.adaptive import reads_steps
 from undrift.core.method.block import Personalization
 from undrift.core.method.view import End, ServerView, Start
 from undrift.core.model.flat_model import Vector
+from undrift.util.naming.ranges import NonNegative
 
 
 class Ended(NamedTuple):
@@ -42,13 +43,11 @@ class RelaxedStart(Personalization[First, Ended, First, Offset, Offset]):
         literal: measure displacements from where each client began, as in released code.
     """
 
-    beta: float = 0.1
+    beta: NonNegative = 0.1
     first: bool = True
     literal: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.beta < float("inf"):
-            raise ValueError(f"RelaxedStart: beta must be 0 or more and finite, got {self.beta}")
         self._leave_out(*(() if self.first else ("Server", "Sent")), *(() if self.literal else ("Up",)))
 
     def refuses(self, others: Mapping[str, object]) -> str:

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.blocks.perturbation.sam import radius
 from undrift.core.method.block import Perturbation
 from undrift.core.method.view import End, ServerView, Start, Step
 from undrift.core.model.flat_model import Vector, unit
+from undrift.util.naming.ranges import NonNegative
 
 
 class Agreed(NamedTuple):
@@ -39,10 +39,7 @@ class Consensus(Perturbation[Agreed, Multiplier, Agreed, Multiplier, _Pair]):
         rho: the radius; 0 switches the perturbation off.
     """
 
-    rho: float = 0.1
-
-    def __post_init__(self) -> None:
-        radius("Consensus", self.rho)
+    rho: NonNegative = 0.1
 
     @property
     def gradients(self) -> int:

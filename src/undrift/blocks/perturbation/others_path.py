@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.blocks.perturbation.sam import radius
 from undrift.core.method.block import Perturbation
 from undrift.core.method.view import End, ServerView, Start, Step
 from undrift.core.model.flat_model import Vector, unit
+from undrift.util.naming.ranges import NonNegative
 
 
 class Movement(NamedTuple):
@@ -38,10 +38,7 @@ class OthersPath(Perturbation[Movement, LastMovement, Movement, None, Vector | N
         rho: the radius; 0 switches the perturbation off.
     """
 
-    rho: float = 0.5
-
-    def __post_init__(self) -> None:
-        radius("OthersPath", self.rho)
+    rho: NonNegative = 0.5
 
     def init_server(self, w: Vector) -> Movement:
         """No movement yet."""

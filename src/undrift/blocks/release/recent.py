@@ -59,9 +59,6 @@ class Recent(Release[Window, LastVisit, None, Former, LastVisit]):
 
     delay: Annotated[int, Field(ge=0, le=10_000, strict=True)] = 50
 
-    def __post_init__(self) -> None:
-        """The annotations have all rules."""
-
     def refuses(self, others: Mapping[str, object]) -> str:
         """Weights, blocks that read displacements, and steps from several uploads, whose versions differ."""
         schedule = others["schedule"]

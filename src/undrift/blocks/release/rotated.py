@@ -11,6 +11,7 @@ from undrift.core.method.block import Needs, Release
 from undrift.core.method.view import End
 from undrift.core.model.flat_model import Vector
 from undrift.core.model.pairs import find_pairs, write_pairs
+from undrift.util.naming.ranges import Share
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,7 @@ class Rotated(Release):
         lam: how far the factors turn; 0 leaves them alone.
     """
 
-    lam: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.lam <= 1:
-            raise ValueError(f"Rotated: lam must be in [0, 1], got {self.lam}")
+    lam: Share = 0.5
 
     @property
     def needs(self) -> Needs:

@@ -28,9 +28,6 @@ class Overlapping(Synchronous):
     concurrency: Count | None = None
     max_age: Age | None = None
 
-    def __post_init__(self) -> None:
-        """The annotations have all rules."""
-
     def in_flight(self, cohort: int) -> int:
         """As given, or the cohort."""
         return self.concurrency or cohort

@@ -22,9 +22,6 @@ class OverSelected(Synchronous):
 
     factor: Annotated[float, Field(ge=1, le=100, strict=True)] = 1.3
 
-    def __post_init__(self) -> None:
-        """The annotations have all rules."""
-
     def in_flight(self, cohort: int) -> int:
         """More than the cohort."""
         return ceil(self.factor * cohort - 1e-9)

@@ -9,6 +9,7 @@ from undrift.core.method.block import ServerOptimizer
 from undrift.core.method.defaults import Average
 from undrift.core.method.view import ServerView
 from undrift.core.model.flat_model import Vector
+from undrift.util.naming.ranges import Fraction, Positive
 
 __all__ = ["Average", "HeavyBall", "Velocity", "rate"]
 
@@ -35,14 +36,9 @@ class HeavyBall(ServerOptimizer[Velocity]):
         nesterov: whether the momentum is Nesterov's.
     """
 
-    beta: float = 0.9
-    lr: float = 1.0
+    beta: Fraction = 0.9
+    lr: Positive = 1.0
     nesterov: bool = False
-
-    def __post_init__(self) -> None:
-        rate("HeavyBall", self.lr)
-        if not 0 <= self.beta < 1:
-            raise ValueError(f"HeavyBall: beta must be in [0, 1), got {self.beta}")
 
     def init_server(self, w: Vector) -> Velocity:
         """Zero."""
