@@ -128,6 +128,7 @@ def test_published_variates_double() -> None:
             close(new[client], 2 * (old[client] - part_of(before.after, "drift").c) + gradient)
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("summed", [False, True])
 @pytest.mark.parametrize("cohort", [3, 6])
 def test_published_duals_equal_their_oracle(cohort: int, summed: bool) -> None:

@@ -66,6 +66,7 @@ def test_the_hospital(tmp_path: Path) -> None:
     assert printed[::2] == own["prediction"]
 
 
+@pytest.mark.sweep(every=3)
 def test_the_fleet(tmp_path: Path) -> None:
     summary = script("fleet").main(tmp_path, rounds=10)
     assert summary["mae"] < 0.5 * summary["constant"]["mae"]

@@ -19,7 +19,7 @@ from undrift.report import ReportError, draw_kind
 from undrift.runs import Config, start
 from undrift.runs.reading import open_checkpoint as look
 
-pytestmark = pytest.mark.usefixtures("tiny")
+pytestmark = [pytest.mark.usefixtures("tiny"), pytest.mark.xdist_group("observe")]  # one run for all
 
 FEW: dict[str, Any] = {"clients": 3, "examples": 20, "points": 3}
 
@@ -114,6 +114,7 @@ def test_a_model_that_is_too_small_for_bands_has_its_other_numbers() -> None:
     assert "consensus" not in row and row["drift"] > 0 and row["heterogeneity"]["whole"]["between"] > 0
 
 
+@pytest.mark.sweep(every=2)
 def test_a_part_of_which_nothing_is_left_says_why(ended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lens, "tsne", refuse("no map"))
     monkeypatch.setattr(lens, "pca", refuse("no plane"))

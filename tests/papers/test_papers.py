@@ -240,6 +240,7 @@ def test_an_item_has_its_number_and_what_its_figures_show(name: str, key: str) -
         assert all(any(drawing.shows(trial.setting, trial.label) for trial in trials) for trials in both)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(("name", "key"), [(name, key) for name, key in ITEMS if not paper(name).items[key].runs])
 def test_the_small_scale_needs_no_network_and_few_rounds(name: str, key: str) -> None:
     built = comparison(paper(name), paper(name).items[key], "small")
@@ -250,6 +251,7 @@ def test_the_small_scale_needs_no_network_and_few_rounds(name: str, key: str) ->
     assert len(built.seeds) >= 2 or max(config.rounds for config in configs) == 1  # a partition is drawn once
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("name", papers())
 def test_published_numbers_have_their_runs(name: str) -> None:
     whole = paper(name)

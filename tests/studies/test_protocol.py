@@ -206,6 +206,7 @@ def test_late_is_the_mean_of_the_last_three() -> None:
     assert [score(rows, by) for by in ("best", "last", "late")] == [0.9, 0.3, pytest.approx(0.2)]
 
 
+@pytest.mark.sweep(every=2)
 def test_the_command(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     plain = tmp_path / "plain.toml"
     plain.write_text('seeds = [0, 1]\nmethods = [{ method = "fedavg" }]\nbase = { data = "digits" }\n')
