@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import undrift
+from make_papers import page
 from undrift.cli import app
 from undrift.papers import (
     Item,
@@ -29,7 +30,6 @@ from undrift.papers import (
 )
 from undrift.papers.catalogue import split_measure
 from undrift.papers.estimate import gradients
-from undrift.papers.page import page
 from undrift.papers.runner import Scale
 from undrift.runs import Config, ConfigError
 from undrift.runs.settings.named_arguments import parts
