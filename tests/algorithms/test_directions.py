@@ -122,7 +122,7 @@ def test_averages_stand_still_elsewhere(algorithm: Algorithm, rate: float, print
     assert float((late - end).norm()) < 0.2
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_sharpness_moves_the_optimum() -> None:
     # FedSpeed with a radius ends where the mean perturbed gradient, not the mean gradient, is zero.
     end = path(fedspeed(0.1, 1.0), TASK, replace(LOCAL, lr=0.1), 45)[-1]

@@ -273,7 +273,7 @@ def test_it_composes() -> None:
     assert bool(torch.isfinite(path(built, TASK, LOCAL, 3)).all())
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_a_method_may_bring_its_own_model() -> None:
     def deep() -> nn.Module:
         return Variational(nn.Sequential(nn.Flatten(), nn.Linear(36, 7), nn.Dropout(0.2)), 7, LATENT, CLASSES)

@@ -103,7 +103,7 @@ def test_r2_dropout_for_200_rounds(share: float, tmp_path: Path, monkeypatch: py
 # R4: a client that sleeps ten times the deadline
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_r4_a_client_that_sleeps_ten_deadlines(clock: Clock, tmp_path: Path) -> None:
     grid = grid_of("scaffold", 6, tmp_path)
     grid.delay = {4: 200.0}

@@ -199,7 +199,7 @@ def test_small_cnn_reads_either_order_of_the_elements() -> None:
     torch.testing.assert_close(model.features(other), convolved)
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_the_lstm_learns_to_repeat() -> None:
     """Three clients with symbols of their own; FedSAM moves the weights away and back at each step."""
     text = torch.arange(12)[:, None].repeat(1, 4)

@@ -123,7 +123,7 @@ def test_noise_that_is_missing_is_found() -> None:
     assert not found.holds and found.bound > found.epsilon and "REFUTED" in str(found)
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_canaries_audit_noise_that_is_in_shares() -> None:
     """Below the claimed epsilon with it, large without, and refuted where the clients leave their shares out."""
     method, secure = "uniform + private-shares(0.1, 1, 5)", Secure(least=5)
