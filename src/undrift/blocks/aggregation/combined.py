@@ -55,12 +55,8 @@ class CombinedHeads(Gathering[HeadChoice, Candidate, HeadChoice, HeadSpread, Hea
     new. A client is evaluated with the head it last trained.
     """
 
+    needs = Needs(labels=True)
     personalizes = True
-
-    @property
-    def needs(self) -> Needs:
-        """Class labels in the batches."""
-        return Needs(labels=True)
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Readers of gradient steps; heads of several versions, or that are computed; several features per example."""

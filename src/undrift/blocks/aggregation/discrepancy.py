@@ -35,6 +35,7 @@ class ByDiscrepancy(Gathering[None, None, None, Skew]):
         reference: the share of each class; () takes all classes alike.
     """
 
+    needs = Needs(labels=True)
     reports = ("weight", "skew")
 
     a: NonNegative = 0.5
@@ -47,11 +48,6 @@ class ByDiscrepancy(Gathering[None, None, None, Skew]):
             raise ValueError(f'ByDiscrepancy: metric must be "kl" or "l2", got {self.metric!r}')
         if self.reference and (min(self.reference) <= 0 or abs(sum(self.reference) - 1) > 1e-6):
             raise ValueError(f"ByDiscrepancy: reference must be positive shares that sum to 1, got {self.reference}")
-
-    @property
-    def needs(self) -> Needs:
-        """Class labels."""
-        return Needs(labels=True)
 
     def finish(self, state: None, end: End) -> tuple[Skew, None]:
         """Measure the skew of the client's labels."""

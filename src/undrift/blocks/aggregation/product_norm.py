@@ -25,10 +25,7 @@ class ByProductNorm(Summing[None, None, None, Size]):
     Clients whose products are zero do not count; if all are, the model stays.
     """
 
-    @property
-    def needs(self) -> Needs:
-        """A model with adapters."""
-        return Needs(model="adapted")
+    needs = Needs(model="adapted")
 
     def finish(self, state: None, end: End) -> tuple[Size, None]:
         """The norm of the products, if both factors are shared."""

@@ -28,10 +28,7 @@ Matrices = tuple[Tensor, Tensor]
 class _OfProducts(Gathering):
     """The mean by examples, in which the factors of every adapter are other ones."""
 
-    @property
-    def needs(self) -> Needs:
-        """A model with adapters."""
-        return Needs(model="adapted")
+    needs = Needs(model="adapted")
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Factors that are not both shared and trained, and uploads that start from several models."""

@@ -29,6 +29,7 @@ class ByProxy(Gathering):
         shrink: whether gamma is learned; otherwise it is 1.
     """
 
+    needs = Needs(proxy=True)
     reports = ("weight", "shrink")
 
     epochs: Natural = 20
@@ -39,11 +40,6 @@ class ByProxy(Gathering):
     def __post_init__(self) -> None:
         if self.form not in ("exp", "quad"):
             raise ValueError(f'ByProxy: form must be "exp" or "quad", got {self.form!r}')
-
-    @property
-    def needs(self) -> Needs:
-        """Proxy data at the server."""
-        return Needs(proxy=True)
 
     def weigh(self, upload: Upload, up: None, age: int) -> float:
         """The number of examples, which weighs running statistics."""

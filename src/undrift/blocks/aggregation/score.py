@@ -23,6 +23,7 @@ class _Scored(Scoring[Score, Score]):
     A score that the perturbation has taken is used as it is.
     """
 
+    needs = Needs(reads=("perturbation",))  # a perturbation may have taken the score
     reports = ("weight", "steepness", "agreement")
 
     gamma: NonNegative = 1.0
@@ -32,11 +33,6 @@ class _Scored(Scoring[Score, Score]):
     def follows(self) -> bool:
         """In the weight itself, or through the steepness."""
         return self.beta > 0 or (self.gamma > 0 and self.kappa > 0)
-
-    @property
-    def needs(self) -> Needs:
-        """A perturbation may have taken the score."""
-        return Needs(reads=("perturbation",))
 
     def begin(self, sent: Compass, kept: None, start: Start) -> Score:
         """The score the perturbation has taken and reported, or one of its own."""

@@ -89,16 +89,12 @@ class Scaffold(_ControlVariates[None]):
     half from the displacements and a client uploads nothing more. The c in the sum is the one that a client received.
     """
 
+    needs = Needs(
+        plain_sgd="its variates are slopes, displacements by rate and steps, which are mean gradients of plain SGD "
+        "only; ScaffoldI takes its variates from gradients"
+    )
     uses = Sums.SLOPES
     vectorises = True
-
-    @property
-    def needs(self) -> Needs:
-        """Slopes that are gradients."""
-        return Needs(
-            plain_sgd="its variates are slopes, displacements by rate and steps, which are mean gradients of plain SGD "
-            "only; ScaffoldI takes its variates from gradients"
-        )
 
     def finish(self, state: Variates, end: End) -> tuple[None, Variate]:
         """The new variate: the mean gradient seen on the path."""
@@ -123,18 +119,14 @@ class Scaffnew(_ControlVariates[None]):
         p: probability of a communication after a step: one over the mean number of local steps.
     """
 
+    needs = Needs(
+        plain_sgd="its variates are displacements by the rate, which are sums of gradients of plain SGD only; "
+        "ScaffoldInside takes its variates from gradients"
+    )
     uses = Sums.DISPLACEMENTS
     vectorises = True
 
     p: PositiveShare = 0.1
-
-    @property
-    def needs(self) -> Needs:
-        """Displacements that are sums of gradients."""
-        return Needs(
-            plain_sgd="its variates are displacements by the rate, which are sums of gradients of plain SGD only; "
-            "ScaffoldInside takes its variates from gradients"
-        )
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Uploads that started from models with other rates and variates."""
@@ -165,12 +157,8 @@ class ScaffoldI(_ControlVariates[Variate]):
     what it corrects.
     """
 
+    needs = Needs(reads=("spectral",))  # the filter on gradients, if there is one
     vectorises = True
-
-    @property
-    def needs(self) -> Needs:
-        """The filter on gradients, if there is one."""
-        return Needs(reads=("spectral",))
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """What changes gradients by the inputs or the batch of a step."""

@@ -33,13 +33,10 @@ class AutoStep(LocalOptimizer[None, None, None, None, _Last]):
         delta: how fast the rate may grow; 0 never lets it.
     """
 
+    gradients = 2  # the two gradients of a rate
+
     gamma: AboveZero = 2.0
     delta: NonNegative = 0.1
-
-    @property
-    def gradients(self) -> int:
-        """The two gradients of a rate."""
-        return 2
 
     def begin(self, sent: None, kept: None, start: Start) -> _Last:
         """The first rate is that of the round."""

@@ -37,6 +37,7 @@ class AdaptiveMomentum(Correction[Blend, None, Blend, Turn, Blend]):
         most: the largest.
     """
 
+    needs = Needs(plain_sgd=SLOPES)
     home = "momentum"
     vectorises = True
     uses = Sums.SLOPES
@@ -53,11 +54,6 @@ class AdaptiveMomentum(Correction[Blend, None, Blend, Turn, Blend]):
             raise ValueError(
                 f"AdaptiveMomentum: least and most must be in order in (0, 1], got {self.least} and {self.most}"
             )
-
-    @property
-    def needs(self) -> Needs:
-        """Slopes that are gradients."""
-        return Needs(plain_sgd=SLOPES)
 
     def init_server(self, w: Vector) -> Blend:
         """No momentum: in round 0 the model moves a times as far."""

@@ -29,10 +29,7 @@ def one_row_each(block: str, logits: object) -> Tensor:
 class ClassCounts(Objective[None, None, None, None, Tensor | None]):
     """A term of the logits and of how many examples of each class the client has."""
 
-    @property
-    def needs(self) -> Needs:
-        """The counts of a client's labels."""
-        return Needs(labels=True)
+    needs = Needs(labels=True)
 
     def begin(self, sent: None, kept: None, start: Start) -> Tensor | None:
         """Watch the logits and count the labels."""
@@ -159,10 +156,7 @@ class BalancedSimplex(BalancedLogits):
         tau: strength of the balance; 0 switches it off, and 1 makes the logits those of balanced classes.
     """
 
-    @property
-    def needs(self) -> Needs:
-        """The counts of a client's labels, and a model with a fixed classifier."""
-        return Needs(model="simplex", labels=True)
+    needs = Needs(model="simplex", labels=True)
 
     def begin(self, sent: None, kept: None, start: Start) -> Tensor | None:
         """Watch the logits of such a model."""

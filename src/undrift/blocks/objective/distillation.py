@@ -37,13 +37,10 @@ class NotTrue(Objective[None, None, None, None, bool]):
         tau: temperature.
     """
 
+    needs = Needs(labels=True)
+
     beta: NonNegative = 1.0
     tau: Positive = 1.0
-
-    @property
-    def needs(self) -> Needs:
-        """Labels in the batches."""
-        return Needs(labels=True)
 
     def begin(self, sent: None, kept: None, start: Start) -> bool:
         """Watch the logits."""

@@ -37,13 +37,10 @@ class FixedCorners(Objective[None, None, None, None, _Heads]):
         length: c, of the rows that the features see.
     """
 
+    needs = Needs(labels=True)
+
     sparsity: Fraction = 0.6
     length: Positive = 0.1
-
-    @property
-    def needs(self) -> Needs:
-        """Class labels in the batches."""
-        return Needs(labels=True)
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Several features per example; a classifier that is fixed already."""

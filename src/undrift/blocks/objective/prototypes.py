@@ -34,16 +34,13 @@ class TowardsPrototypes(Objective[ClassRows, None, ClassRows, ClassRows, _Protot
         lam: strength of the pull; 0 switches it off.
     """
 
+    needs = Needs(labels=True)
+
     lam: NonNegative = 1.0
 
     def __post_init__(self) -> None:
         if self.lam == 0:
             self._leave_out("Server", "Sent", "Up")
-
-    @property
-    def needs(self) -> Needs:
-        """Class labels in the batches."""
-        return Needs(labels=True)
 
     def init_server(self, w: Vector) -> ClassRows:
         """No class has a prototype."""

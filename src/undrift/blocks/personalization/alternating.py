@@ -31,6 +31,8 @@ class Alternating(Private):
         body_epochs: E_b; 0 never moves the shared part.
     """
 
+    needs = Needs(plain_sgd="moments would change while their part of the model is frozen")
+
     head_epochs: Whole = 10
     body_epochs: Whole = 1
 
@@ -38,11 +40,6 @@ class Alternating(Private):
         super().__post_init__()
         if self.head_epochs + self.body_epochs == 0:
             raise ValueError("Alternating: head_epochs and body_epochs must not both be 0: nothing would be trained")
-
-    @property
-    def needs(self) -> Needs:
-        """Steps without memory."""
-        return Needs(plain_sgd="moments would change while their part of the model is frozen")
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Blocks that divide the displacement of the shared part by all steps, of which it takes a part."""

@@ -31,10 +31,7 @@ class Cores(Personalization):
     server:  the factors are bit for bit what they were, s_h = 1
     """
 
-    @property
-    def needs(self) -> Needs:
-        """A model with cores between the factors."""
-        return Needs(model="headed")
+    needs = Needs(model="headed")
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Uploads without the scales."""
@@ -69,12 +66,9 @@ class CoreOfUpdate(Personalization):
         scale: s, alpha / r of every adapter; a client whose model has another one stops with an error.
     """
 
-    scale: Positive = 1.0
+    needs = Needs(model="cored")  # a model with a core between the factors, whose base travels
 
-    @property
-    def needs(self) -> Needs:
-        """A model with a core between the factors, whose base travels."""
-        return Needs(model="cored")
+    scale: Positive = 1.0
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Uploads that start from several models."""

@@ -26,6 +26,7 @@ class Ditto(Personalization[None, Model, None, None, Vector]):
         lr: the rate of v's steps; None takes that of the global model.
     """
 
+    gradients = 1  # one more, at v
     personalizes = True
 
     lam: NonNegative = 1.0
@@ -41,11 +42,6 @@ class Ditto(Personalization[None, Model, None, None, Vector]):
     def refuses(self, others: Mapping[str, object]) -> str:
         """A term of the loss that v would not have."""
         return without_penalty(others["objective"], "v")
-
-    @property
-    def gradients(self) -> int:
-        """One more, at v."""
-        return 1
 
     def init_client(self, w: Vector) -> Model:
         """The first model received."""

@@ -106,17 +106,14 @@ class OneFactor(Personalization):
         refactor: how many rounds lie between two decompositions of the product; 0 never does one.
     """
 
+    needs = Needs(model="adapted")
+
     alternate: bool = False
     refactor: Whole = 0
 
     def __post_init__(self) -> None:
         if self.alternate and self.refactor:
             raise ValueError("OneFactor: set alternate or refactor, not both: a decomposition is for a frozen factor")
-
-    @property
-    def needs(self) -> Needs:
-        """A model with adapters."""
-        return Needs(model="adapted")
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Directions remembered in coordinates that stand still or change."""
@@ -166,14 +163,10 @@ class PrivateFactor(Kept):
         head: whether all that is no factor, such as a classifier, stays with the client, too.
     """
 
+    needs = Needs(model="adapted")
     personalizes = True
 
     head: bool = True
-
-    @property
-    def needs(self) -> Needs:
-        """A model with adapters."""
-        return Needs(model="adapted")
 
     def own(self, layout: Layout) -> Tensor:
         """The factors that start at zero, and the head."""

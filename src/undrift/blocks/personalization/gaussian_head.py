@@ -165,16 +165,12 @@ class GaussianHead(Personalization[ClassStatistics, Own, ClassStatistics, ClassS
         ridge: what is added to the diagonal of a client's covariance, in units of squared features.
     """
 
+    needs = Needs(labels=True)
     personalizes = True
     reports = ("beta",)
 
     beta: Annotated[float | None, Range("in [0, 1], or None to choose it", lambda x: x is None or 0 <= x <= 1)] = None
     ridge: Positive = 1.0
-
-    @property
-    def needs(self) -> Needs:
-        """Class labels in the batches."""
-        return Needs(labels=True)
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """What a private part refuses; several features per example; a classifier that is fixed."""

@@ -102,6 +102,7 @@ class LeadingRanks(Personalization[None, OwnRanks, None, None, Ranked]):
             taken into the factor that starts at zero, so that its gradient is multiplied by (r / r_i)^2.
     """
 
+    reads_rank = True
     keeps_products = True
 
     lam: NonNegative = 0.0
@@ -120,11 +121,6 @@ class LeadingRanks(Personalization[None, OwnRanks, None, None, Ranked]):
     def needs(self) -> Needs:
         """A model with adapters."""
         return Needs(model="adapted", reads=("personalization",), plain_sgd=FIXED_ALPHA if self.fixed_alpha else "")
-
-    @property
-    def reads_rank(self) -> bool:
-        """True."""
-        return True
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Directions remembered in rows that are cut off."""

@@ -49,14 +49,11 @@ class RealignedHead(Personalization[None, OwnHead, None, None, _Training]):
         length: of the global head's rows, 1.7, for clients without one of their own; 0 leaves them as they are.
     """
 
+    # class labels in the batches; a rate that fits SGD
+    needs = Needs(labels=True, plain_sgd="the client's head takes SGD steps with the rate of the global model")
     personalizes = True
 
     length: NonNegative = 1.7
-
-    @property
-    def needs(self) -> Needs:
-        """Class labels in the batches; a rate that fits SGD."""
-        return Needs(labels=True, plain_sgd="the client's head takes SGD steps with the rate of the global model")
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Several features per example; a classifier that is fixed."""

@@ -65,15 +65,11 @@ class FirstGradients(Perturbation[MeanGradient, OwnGradient, MeanGradient, None,
     A client whose gradient is not of the round before takes part without a correction.
     """
 
+    needs = Needs(
+        plain_sgd="it reads the clients' gradients off their displacements, which only plain SGD allows; "
+        "scaffold-inside corrects the gradients inside any local optimizer"
+    )
     uses = Sums.SLOPES
-
-    @property
-    def needs(self) -> Needs:
-        """Slopes that are gradients."""
-        return Needs(
-            plain_sgd="it reads the clients' gradients off their displacements, which only plain SGD allows; "
-            "scaffold-inside corrects the gradients inside any local optimizer"
-        )
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Blocks that act on what the rounds of gradients upload, or move something in them."""

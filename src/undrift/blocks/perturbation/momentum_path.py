@@ -31,13 +31,10 @@ class MomentumPath(Perturbation[None, None, None, None, _Path]):
             steps' own, their sum over the steps before in place of b lr.
     """
 
+    needs = Needs(reads=("momentum", "drift"))  # FedWMSAM's momentum; control variates, if there are any
+
     rho: NonNegative = 0.01
     paced: bool = False
-
-    @property
-    def needs(self) -> Needs:
-        """FedWMSAM's momentum; control variates, if there are any."""
-        return Needs(reads=("momentum", "drift"))
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Another momentum than FedWMSAM's, or none."""

@@ -131,9 +131,3 @@ class QuantileClip(Following[Inside]):
         view.report("clipped", 1 - inside)
         view.report("bound", c)
         return delta, self.moved(c, inside)
-
-
-def check_radius(name: str, c: float) -> None:
-    """Refuse a radius that is not positive."""
-    if not c > 0:
-        raise ValueError(f"{name}: c must be positive, got {c}")

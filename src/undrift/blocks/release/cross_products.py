@@ -19,10 +19,7 @@ class CrossProducts(Release):
     the mean of all B_i A_i, from sums alone.
     """
 
-    @property
-    def needs(self) -> Needs:
-        """A model with adapters whose base travels."""
-        return Needs(model="foldable")
+    needs = Needs(model="foldable")  # a model with adapters whose base travels
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Clients that train the base."""

@@ -25,12 +25,9 @@ class Rotated(Release):
         lam: how far the factors turn; 0 leaves them alone.
     """
 
-    lam: Share = 0.5
+    needs = Needs(model="adapted")
 
-    @property
-    def needs(self) -> Needs:
-        """A model with adapters."""
-        return Needs(model="adapted")
+    lam: Share = 0.5
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Blocks that read the displacement as gradient steps, and factors that do not move together."""

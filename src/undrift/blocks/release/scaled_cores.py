@@ -16,10 +16,7 @@ from undrift.core.model.pairs import find_pairs, write_pairs
 class ScaledCores(Release):
     """client:  delta_i on C_h <- s_h C_h - C_h as received;   s_h = 1 again"""
 
-    @property
-    def needs(self) -> Needs:
-        """A model with cores between the factors."""
-        return Needs(model="headed")
+    needs = Needs(model="headed")
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Factors that train, and blocks that read the displacement as gradient steps."""

@@ -6,18 +6,9 @@ from typing import NamedTuple
 import torch
 
 from undrift.core.method.block import ServerOptimizer
-from undrift.core.method.defaults import Average
 from undrift.core.method.view import ServerView
 from undrift.core.model.flat_model import Vector
 from undrift.util.naming.ranges import Fraction, Positive
-
-__all__ = ["Average", "HeavyBall", "Velocity", "rate"]
-
-
-def rate(name: str, lr: float) -> None:
-    """Refuse a server learning rate that is not positive and finite."""
-    if not 0 < lr < float("inf"):
-        raise ValueError(f"{name}: lr must be positive and finite, got {lr}")
 
 
 class Velocity(NamedTuple):

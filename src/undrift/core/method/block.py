@@ -140,7 +140,7 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
 
     @property
     def needs(self) -> Needs:
-        """What it needs of the model, the data and other slots."""
+        """What it needs of the model, the data and other slots; an attribute unless its settings decide."""
         return Needs()
 
     def refuses(self, others: Mapping[str, object]) -> str:
