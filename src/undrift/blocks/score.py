@@ -81,10 +81,6 @@ class Scoring(Block[Compass, None, Compass, UpT, HeldT]):
         """Zero: in round 0 all clients agree alike."""
         return Compass(torch.zeros(self.length, dtype=w.dtype))
 
-    def send(self, view: ServerView[Compass]) -> Compass:
-        """The sketch."""
-        return view.state
-
     def receive(self, delta: Vector, up: UpT, view: ServerView[Compass]) -> tuple[Vector, Compass]:
         """The sketch of this round's step."""
         return delta, Compass(sketch(unit(view.mean), self.length).to(view.mean.dtype))

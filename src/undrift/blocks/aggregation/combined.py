@@ -75,10 +75,6 @@ class CombinedHeads(Gathering[HeadChoice, Candidate, HeadChoice, HeadSpread, Hea
         """No head."""
         return Candidate(w.new_empty(0), w.new_empty(0), 0.0)
 
-    def send(self, view: ServerView[HeadChoice]) -> HeadChoice:
-        """All heads of the last round."""
-        return view.state
-
     def begin(self, sent: HeadChoice, kept: Candidate, start: Start) -> HeadSpread:
         """Measure the features, and take the first step at the combined head."""
         layer = start.tap(last_linear(start.module), inputs=True)

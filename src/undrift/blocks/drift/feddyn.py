@@ -43,14 +43,6 @@ class FedDyn(Correction[Dual, Dual]):
             "its minimum, and decoupled decay belongs to no loss; LocalAdam has it in the gradient"
         )
 
-    def init_server(self, w: Vector) -> Dual:
-        """Zero."""
-        return Dual(torch.zeros_like(w))
-
-    def init_client(self, w: Vector) -> Dual:
-        """Zero."""
-        return Dual(torch.zeros_like(w))
-
     def adjust(self, grad: Vector, state: Dual, step: Step) -> Vector:
         """The gradient of the dynamically regularised loss."""
         return step.pull(grad.sub_(state.h), self.mu)

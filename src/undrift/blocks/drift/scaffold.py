@@ -34,24 +34,8 @@ class Variates(NamedTuple):
     difference: Vector
 
 
-class ZeroVariates:
-    """A variate on every client and one on the server: both start at zero, and the server's is sent."""
-
-    def init_server(self, w: Vector) -> Variate:
-        """Zero."""
-        return Variate(torch.zeros_like(w))
-
-    def init_client(self, w: Vector) -> Variate:
-        """Zero."""
-        return Variate(torch.zeros_like(w))
-
-    def send(self, view: ServerView[Variate]) -> Variate:
-        """The global variate."""
-        return view.state
-
-
 @dataclass(frozen=True)
-class KeptVariates(ZeroVariates, Correction[Variate, Variate, Variate, UpT, HeldT]):
+class KeptVariates(Correction[Variate, Variate, Variate, UpT, HeldT]):
     """A correction by variates, whose norms are reported."""
 
     reports = ("client_norm", "server_norm")

@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.blocks.drift.scaffold import Variate, ZeroVariates
+from undrift.blocks.drift.scaffold import Variate
 from undrift.blocks.local_optimizer.muon import is_matrix, orthogonal
 from undrift.core.method.block import LocalOptimizer
 from undrift.core.method.view import End, ServerView, Start, Step
@@ -59,7 +59,7 @@ def polar_factors(v: Vector, layout: Layout, iterations: int) -> Vector:
 
 
 @dataclass(frozen=True)
-class CorrectedMuon(ZeroVariates, LocalOptimizer[Variate, Variate, Variate, Variate, _Momentum]):
+class CorrectedMuon(LocalOptimizer[Variate, Variate, Variate, Variate, _Momentum]):
     """client:  m <- (1 - a) m + a g;   w <- w - lr P(m - c_i + c), P each tensor's polar factor
              m begins as c_i, which was the client's last m;   at the end c_i <- m
     server:  c <- c + 1/N sum_i (new c_i - old c_i);   w <- w + 1/N sum_i delta_i

@@ -54,14 +54,6 @@ class _Mixed(LocalOptimizer[Known, None, Known, Moment, _Begun]):
 
     decoupled = True
 
-    def init_server(self, w: Vector) -> Known:
-        """Nothing is known yet."""
-        return Known(torch.zeros_like(w), 0.0, 0.0, torch.zeros_like(w))
-
-    def send(self, view: ServerView[Known]) -> Known:
-        """All of it, to every client at every start."""
-        return view.state
-
     def receive(self, delta: Vector, up: Moment, view: ServerView[Known]) -> tuple[Vector, Known]:
         """The mean of the moments, and the direction of the round."""
         rate = view.setting.local.rate(view.round)

@@ -47,10 +47,6 @@ class WithMoments(LocalOptimizer[MomentsT, MomentsT, MomentsT, MomentsT, Held[Mo
         """None yet."""
         return self.zero(w)
 
-    def send(self, view: ServerView[MomentsT]) -> MomentsT:
-        """The mean moments."""
-        return view.state
-
     def begin(self, sent: MomentsT | None, kept: MomentsT | None, start: Start) -> Held[MomentsT]:
         """A copy of the moments to continue from."""
         last = kept if sent is None else sent

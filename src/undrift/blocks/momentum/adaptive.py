@@ -59,10 +59,6 @@ class AdaptiveMomentum(Correction[Blend, None, Blend, Turn, Blend]):
         """No momentum: in round 0 the model moves a times as far."""
         return Blend(torch.zeros_like(w), self.a)
 
-    def send(self, view: ServerView[Blend]) -> Blend:
-        """The momentum and the share."""
-        return view.state
-
     def begin(self, sent: Blend, kept: None, start: Start) -> Blend:
         """Both are constant in a round."""
         return sent

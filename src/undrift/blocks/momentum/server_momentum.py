@@ -44,14 +44,6 @@ class ServerMomentum(Correction[Momentum, None, Momentum, None, Vector]):
         """Slopes that are gradients, unless the momentum is off."""
         return Needs(plain_sgd=SLOPES if self.a < 1 else "")
 
-    def init_server(self, w: Vector) -> Momentum:
-        """Zero: in round 0 the model moves a times as far."""
-        return Momentum(torch.zeros_like(w))
-
-    def send(self, view: ServerView[Momentum]) -> Momentum:
-        """The momentum."""
-        return view.state
-
     def begin(self, sent: Momentum, kept: None, start: Start) -> Vector:
         """The constant part of every step."""
         return (1 - self.a) * sent.m

@@ -83,10 +83,6 @@ class CommonRepresentation(Objective[ClassGaussians, None, ClassGaussians, Exper
         size = self.classes * self.latent
         return ClassGaussians(w.new_zeros(size), w.new_ones(size))
 
-    def send(self, view: ServerView[ClassGaussians]) -> ClassGaussians:
-        """The Gaussians of all classes."""
-        return view.state
-
     def begin(self, sent: ClassGaussians, kept: None, start: Start) -> _Sums:
         """Watch the moments and the output of the model."""
         self.check_model(start.module)

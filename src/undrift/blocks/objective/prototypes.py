@@ -42,14 +42,6 @@ class TowardsPrototypes(Objective[ClassRows, None, ClassRows, ClassRows, _Protot
         if self.lam == 0:
             self._leave_out("Server", "Sent", "Up")
 
-    def init_server(self, w: Vector) -> ClassRows:
-        """No class has a prototype."""
-        return ClassRows(torch.zeros_like(w))
-
-    def send(self, view: ServerView[ClassRows]) -> ClassRows:
-        """The prototypes."""
-        return view.state
-
     def begin(self, sent: ClassRows | None, kept: None, start: Start) -> _Prototypes | None:
         """Watch the features."""
         if sent is None:

@@ -66,10 +66,6 @@ class RelaxedStart(Personalization[First, Ended, First, Offset, Offset]):
         """No model yet."""
         return Ended(w, 0)
 
-    def send(self, view: ServerView[First]) -> First:
-        """The first model, for clients that never took part."""
-        return view.state
-
     def begin(self, sent: First | None, kept: Ended, start: Start) -> Offset:
         """Step away from the last model."""
         last = kept.w if kept.rounds or sent is None else sent.w

@@ -46,18 +46,6 @@ class Consensus(Perturbation[Agreed, Multiplier, Agreed, Multiplier, _Pair]):
         """One more, unless the radius is zero."""
         return int(self.rho > 0)
 
-    def init_server(self, w: Vector) -> Agreed:
-        """Zero."""
-        return Agreed(torch.zeros_like(w))
-
-    def init_client(self, w: Vector) -> Multiplier:
-        """Zero."""
-        return Multiplier(torch.zeros_like(w))
-
-    def send(self, view: ServerView[Agreed]) -> Agreed:
-        """The perturbation agreed on."""
-        return view.state
-
     def begin(self, sent: Agreed, kept: Multiplier, start: Start) -> _Pair:
         """The dual continues from the client's last round."""
         return _Pair(kept.d.clone(), sent.s)

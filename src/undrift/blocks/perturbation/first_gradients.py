@@ -85,18 +85,6 @@ class FirstGradients(Perturbation[MeanGradient, OwnGradient, MeanGradient, None,
             )
         return ""
 
-    def init_server(self, w: Vector) -> MeanGradient:
-        """Zero."""
-        return MeanGradient(torch.zeros_like(w))
-
-    def init_client(self, w: Vector) -> OwnGradient:
-        """None yet."""
-        return OwnGradient(torch.zeros_like(w), 0)
-
-    def send(self, view: ServerView[MeanGradient]) -> MeanGradient:
-        """The mean gradient."""
-        return view.state
-
     def begin(self, sent: MeanGradient, kept: OwnGradient, start: Start) -> Correcting:
         """The correction is constant in a round."""
         fresh = start.round % 2 == 1 and kept.round == start.round

@@ -40,18 +40,6 @@ class OthersPath(Perturbation[Movement, LastMovement, Movement, None, Vector | N
 
     rho: NonNegative = 0.5
 
-    def init_server(self, w: Vector) -> Movement:
-        """No movement yet."""
-        return Movement(torch.zeros_like(w), 0, 0)
-
-    def init_client(self, w: Vector) -> LastMovement:
-        """No displacement yet."""
-        return LastMovement(torch.zeros_like(w), 0)
-
-    def send(self, view: ServerView[Movement]) -> Movement:
-        """The mean displacement."""
-        return view.state
-
     def begin(self, sent: Movement, kept: LastMovement, start: Start) -> Vector | None:
         """The offset of the whole round."""
         own = sent.round > 0 and kept.round == sent.round

@@ -86,10 +86,6 @@ class Following(Release[Radius, None, Radius, UpT, Clipping]):
         """The first norm."""
         return Radius(float(self.c))
 
-    def send(self, view: ServerView[Radius]) -> Radius:
-        """The radius."""
-        return view.state
-
     def begin(self, sent: Radius, kept: None, start: Start) -> Clipping:
         """The radius of the round."""
         return Clipping(sent.c)

@@ -58,10 +58,6 @@ class TopK(Release[None, Unsent, None, None, _Rest]):
                 )
         return ""
 
-    def init_client(self, w: Vector) -> Unsent:
-        """Zero."""
-        return Unsent(torch.zeros_like(w))
-
     def begin(self, sent: None, kept: Unsent, start: Start) -> _Rest:
         """What was not sent before."""
         return _Rest(kept.e)

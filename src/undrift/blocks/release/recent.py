@@ -71,10 +71,6 @@ class Recent(Release[Window, LastVisit, None, Former, LastVisit]):
         numbers = torch.zeros(self.delay + 1, dtype=torch.int64)
         return Window(w.new_zeros(self.delay + 1, len(w)), numbers, numbers - 1, 0)
 
-    def init_client(self, w: Vector) -> LastVisit:
-        """Zero, of the first model."""
-        return LastVisit(torch.zeros_like(w), 0, 0)
-
     def begin(self, sent: None, kept: LastVisit, start: Start) -> LastVisit:
         """The last displacement."""
         return kept

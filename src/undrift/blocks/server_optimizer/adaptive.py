@@ -129,10 +129,6 @@ class AMSGrad(ServerOptimizer[Peaks]):
         if self.delay is not None and self.delay < 1:
             raise ValueError(f"AMSGrad: delay must be 1 or more, or None for a fixed rate, got {self.delay}")
 
-    def init_server(self, w: Vector) -> Peaks:
-        """Zero."""
-        return Peaks(torch.zeros_like(w), torch.zeros_like(w), torch.zeros_like(w))
-
     def receive(self, delta: Vector, up: None, view: ServerView[Peaks]) -> tuple[Vector, Peaks]:
         """Accumulate, then move, less far if an upload is old."""
         m = self.beta1 * view.state.m + (1 - self.beta1) * delta

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
-
 from undrift.blocks.server_optimizer.heavy_ball import Velocity
 from undrift.core.method.block import ServerOptimizer
 from undrift.core.method.view import ServerView
@@ -22,10 +20,6 @@ class Ahead(ServerOptimizer[Velocity]):
     """
 
     lam: Fraction = 0.85
-
-    def init_server(self, w: Vector) -> Velocity:
-        """Zero."""
-        return Velocity(torch.zeros_like(w))
 
     def shift(self, view: ServerView[Velocity]) -> Vector:
         """Where the momentum alone would take the model, against which v points."""

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
-
 from undrift.core.method.block import ServerOptimizer
 from undrift.core.method.view import ServerView
 from undrift.core.model.flat_model import Vector
@@ -30,10 +28,6 @@ class HeavyBall(ServerOptimizer[Velocity]):
     beta: Fraction = 0.9
     lr: Positive = 1.0
     nesterov: bool = False
-
-    def init_server(self, w: Vector) -> Velocity:
-        """Zero."""
-        return Velocity(torch.zeros_like(w))
 
     def receive(self, delta: Vector, up: None, view: ServerView[Velocity]) -> tuple[Vector, Velocity]:
         """Accumulate, then move."""
