@@ -13,11 +13,9 @@ from typing_extensions import TypeVar
 
 from undrift.blocks.drift.feddyn import FedDyn
 from undrift.blocks.server_optimizer.server_sam import ServerSAM
-from undrift.core.method.block import Block, ServerOptimizer
-from undrift.core.method.defaults import Average
-from undrift.core.method.view import ServerView, Start, View
-from undrift.core.model.flat_model import Vector, unit
-from undrift.core.records.types import Array, UpT
+from undrift.core import Array, Average, Block, ServerOptimizer, ServerView, Start, Vector, unit
+from undrift.core.method.view import View
+from undrift.core.records.types import UpT
 from undrift.util.naming.ranges import Count, NonNegative
 
 HeldT = TypeVar("HeldT", default=None)

@@ -10,10 +10,7 @@ from torch import Tensor
 
 from undrift.blocks.aggregation.adam import FewNumbersAdam
 from undrift.blocks.aggregation.rows import blend
-from undrift.core.method.aggregation import Gathering
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector, unit
-from undrift.core.records.types import Array, Upload
+from undrift.core import Array, Gathering, ServerView, Upload, Vector, unit
 from undrift.util.naming.ranges import Natural, NonNegative
 
 _CHUNK = 1 << 16  # coordinates at a time: double precision never doubles the memory

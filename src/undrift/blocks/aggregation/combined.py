@@ -12,12 +12,7 @@ from undrift.blocks.class_features import features_at, refuses_fixed, refuses_sa
 from undrift.blocks.objective.contrast import last_linear
 from undrift.blocks.personalization.adaptive import reads_steps
 from undrift.blocks.personalization.gaussian_head import GaussianHead
-from undrift.core.method.aggregation import Gathering
-from undrift.core.method.block import Needs
-from undrift.core.method.schedule import Synchronous
-from undrift.core.method.view import End, ServerView, Start
-from undrift.core.model.flat_model import Layout, Vector
-from undrift.core.records.types import Array, Upload
+from undrift.core import Array, End, Gathering, Layout, Needs, ServerView, Start, Synchronous, Upload, Vector
 
 
 class HeadSpread(NamedTuple):

@@ -8,11 +8,7 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.aggregation.rows import mean
-from undrift.core.method.aggregation import Gathering
-from undrift.core.method.block import Needs
-from undrift.core.method.view import End, ServerView
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Upload
+from undrift.core import End, Gathering, Needs, ServerView, Upload, Vector
 from undrift.util.naming.ranges import NonNegative
 
 

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from undrift.core.method.aggregation import Summing
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector, double
-from undrift.core.records.types import Upload
+from undrift.core import ServerView, Summing, Upload, Vector
+from undrift.core.model.flat_model import double
 from undrift.util.naming.ranges import AboveZero
 
 

@@ -6,11 +6,8 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.core.method.aggregation import Summing
-from undrift.core.method.block import Needs
-from undrift.core.method.view import End, ServerView, Start
-from undrift.core.model.flat_model import Vector, double
-from undrift.core.records.types import Upload
+from undrift.core import End, Needs, ServerView, Start, Summing, Upload, Vector
+from undrift.core.model.flat_model import double
 from undrift.util.naming.ranges import NonNegative
 
 

@@ -4,10 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from undrift.blocks.aggregation.rows import by_norm, mean, norm
-from undrift.core.method.aggregation import Robust
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Upload
+from undrift.core import Robust, ServerView, Upload, Vector
 from undrift.util.naming.ranges import Natural, Positive
 
 

@@ -7,10 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.core.method.aggregation import Summing
-from undrift.core.method.view import End, ServerView
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Upload
+from undrift.core import End, ServerView, Summing, Upload, Vector
 from undrift.util.naming.ranges import Positive
 
 

@@ -7,11 +7,7 @@ from typing import NamedTuple
 from undrift.blocks.drift.feddyn import FedDyn
 from undrift.blocks.momentum.local_momentum import LocalMomentum
 from undrift.blocks.objective.proximal import Proximal
-from undrift.core.method.aggregation import Summing
-from undrift.core.method.block import LocalOptimizer
-from undrift.core.method.view import End, ServerView
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Upload
+from undrift.core import End, LocalOptimizer, ServerView, Summing, Upload, Vector
 from undrift.util.naming.ranges import Fraction, NonNegative
 
 

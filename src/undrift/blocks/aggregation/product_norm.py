@@ -5,11 +5,9 @@ from math import isfinite, sqrt
 from typing import NamedTuple
 
 from undrift.blocks.personalization.factors import check_shared
-from undrift.core.method.aggregation import Summing, Weights
-from undrift.core.method.block import Needs
-from undrift.core.method.view import End
+from undrift.core import End, Needs, Summing, Upload
+from undrift.core.method.aggregation import Weights
 from undrift.core.model.pairs import find_pairs, product_norm
-from undrift.core.records.types import Upload
 
 
 class Size(NamedTuple):

@@ -11,13 +11,8 @@ from torch import Tensor
 
 from undrift.blocks.aggregation.rows import mean
 from undrift.blocks.personalization.factors import check_shared, needs_both_factors, overlaps, remembers_directions
-from undrift.core.method.aggregation import Gathering
-from undrift.core.method.block import Needs
-from undrift.core.method.defaults import Average
-from undrift.core.method.view import End, ServerView
-from undrift.core.model.flat_model import Vector
+from undrift.core import Average, End, Gathering, Needs, ServerView, Upload, Vector
 from undrift.core.model.pairs import Pair, find_pairs, truncate, write_pairs
-from undrift.core.records.types import Upload
 from undrift.util.naming.ranges import Range
 
 Matrices = tuple[Tensor, Tensor]

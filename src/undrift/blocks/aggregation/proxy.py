@@ -8,11 +8,7 @@ from torch import Tensor
 
 from undrift.blocks.aggregation.adam import FewNumbersAdam
 from undrift.blocks.aggregation.rows import blend
-from undrift.core.method.aggregation import Gathering
-from undrift.core.method.block import Needs
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Upload
+from undrift.core import Gathering, Needs, ServerView, Upload, Vector
 from undrift.util.naming.ranges import Natural, Positive
 
 

@@ -8,11 +8,7 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.score import Compass, Score, Scored, Scoring, sketch
-from undrift.core.method.aggregation import Gathering, Summing
-from undrift.core.method.block import Needs
-from undrift.core.method.view import End, ServerView, Start
-from undrift.core.model.flat_model import Vector, unit
-from undrift.core.records.types import Upload
+from undrift.core import End, Gathering, Needs, ServerView, Start, Summing, Upload, Vector, unit
 from undrift.util.naming.ranges import NonNegative, Range, Share
 
 

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from undrift.blocks.aggregation.rows import mean, norm
-from undrift.core.method.aggregation import Gathering
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Upload
+from undrift.core import Gathering, ServerView, Upload, Vector
 from undrift.util.naming.ranges import NonNegative
 
 

@@ -6,9 +6,7 @@ from typing import Annotated, NamedTuple
 
 import torch
 
-from undrift.core.method.block import Correction, LocalOptimizer
-from undrift.core.method.view import End, ServerView, Step, Sums
-from undrift.core.model.flat_model import Vector
+from undrift.core import Correction, End, LocalOptimizer, ServerView, Step, Sums, Vector
 from undrift.util.naming.ranges import Range, positive
 
 

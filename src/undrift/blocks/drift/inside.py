@@ -6,8 +6,7 @@ from typing import NamedTuple
 import torch
 
 from undrift.blocks.drift.scaffold import KeptVariates, Variate
-from undrift.core.method.view import End, ServerView, Start, Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, ServerView, Start, Step, Vector
 from undrift.util.naming.ranges import PositiveShare
 
 

@@ -8,10 +8,7 @@ import torch
 from typing_extensions import TypeVar
 
 from undrift.blocks.spectral.filters import Filtering, Filters
-from undrift.core.method.block import Correction, Needs, Spectral
-from undrift.core.method.schedule import Synchronous
-from undrift.core.method.view import End, ServerView, Start, Step, Sums
-from undrift.core.model.flat_model import Vector
+from undrift.core import Correction, End, Needs, ServerView, Spectral, Start, Step, Sums, Synchronous, Vector
 from undrift.core.model.samples import clip_norm
 from undrift.core.records.types import UpT
 from undrift.util.naming.ranges import PositiveShare

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import torch
 
 from undrift.blocks.local_optimizer.moments import Held, WithMoments
-from undrift.core.method.view import Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import Step, Vector
 from undrift.util.naming.ranges import Epsilon, Fraction
 
 

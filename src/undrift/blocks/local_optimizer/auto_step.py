@@ -5,9 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from undrift.core.method.block import LocalOptimizer
-from undrift.core.method.view import Start, Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import LocalOptimizer, Start, Step, Vector
 from undrift.util.naming.ranges import AboveZero, NonNegative
 
 

@@ -8,9 +8,7 @@ from torch import Tensor
 
 from undrift.blocks.drift.scaffold import Variate
 from undrift.blocks.local_optimizer.muon import is_matrix, orthogonal
-from undrift.core.method.block import LocalOptimizer
-from undrift.core.method.view import End, ServerView, Start, Step
-from undrift.core.model.flat_model import Layout, Vector, unit
+from undrift.core import End, Layout, LocalOptimizer, ServerView, Start, Step, Vector, unit
 from undrift.util.naming.ranges import PositiveShare, Range
 
 

@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from undrift.core.method.block import LocalOptimizer
-from undrift.core.method.view import Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import LocalOptimizer, Step, Vector
 from undrift.util.naming.ranges import Share
 
 

@@ -8,9 +8,7 @@ import torch
 from undrift.blocks.local_optimizer.adam import AdamMoments, LocalAdamW
 from undrift.blocks.local_optimizer.moments import Held
 from undrift.blocks.local_optimizer.muon import LocalMuon, is_matrix
-from undrift.core.method.block import LocalOptimizer
-from undrift.core.method.view import End, ServerView, Start, Step
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import End, Layout, LocalOptimizer, ServerView, Start, Step, Vector
 from undrift.util.naming.ranges import Epsilon, Fraction, Positive, Share
 
 

@@ -7,10 +7,7 @@ import torch
 
 from undrift.blocks.local_optimizer.moments import Held
 from undrift.blocks.local_optimizer.soap import LocalSOAP, SoapMoments, eigenbases, factors_length
-from undrift.core.method.block import LocalOptimizer
-from undrift.core.method.view import End, ServerView, Start, Step
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Array
+from undrift.core import Array, End, LocalOptimizer, ServerView, Start, Step, Vector
 from undrift.util.naming.ranges import Epsilon, Fraction, Share
 
 

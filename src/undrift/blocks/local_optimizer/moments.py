@@ -5,9 +5,7 @@ from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
-from undrift.core.method.block import LocalOptimizer
-from undrift.core.method.view import End, ServerView, Start
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, LocalOptimizer, ServerView, Start, Vector
 
 MomentsT = TypeVar("MomentsT", bound=tuple[Any, ...])
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from undrift.blocks.local_optimizer.adam import AdamMoments, LocalAdamW
 from undrift.blocks.local_optimizer.moments import Held
-from undrift.core.method.view import Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import Step, Vector
 from undrift.util.naming.ranges import Fraction, Range
 
 POLYNOMIAL = (3.4445, -4.7750, 2.0315)

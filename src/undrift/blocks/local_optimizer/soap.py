@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.local_optimizer.moments import Held, WithMoments
-from undrift.core.method.view import Step
-from undrift.core.model.flat_model import Layout, Vector, double
-from undrift.core.records.types import Array
+from undrift.core import Array, Layout, Step, Vector
+from undrift.core.model.flat_model import double
 from undrift.util.naming.ranges import Count, Epsilon, Fraction
 
 Squares = list[list[tuple[int, Tensor]]]

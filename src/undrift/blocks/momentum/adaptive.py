@@ -6,9 +6,7 @@ from typing import NamedTuple
 import torch
 
 from undrift.blocks.momentum.server_momentum import SLOPES
-from undrift.core.method.block import Correction, Needs
-from undrift.core.method.view import End, ServerView, Start, Step, Sums
-from undrift.core.model.flat_model import Vector, unit
+from undrift.core import Correction, End, Needs, ServerView, Start, Step, Sums, Vector, unit
 from undrift.util.naming.ranges import PositiveShare, Share
 
 

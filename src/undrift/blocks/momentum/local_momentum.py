@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from undrift.core.method.block import Block, Correction, Needs
-from undrift.core.method.view import Start, Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import Block, Correction, Needs, Start, Step, Vector
 from undrift.util.naming.ranges import Fraction
 
 

@@ -5,9 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.core.method.block import Correction, Needs
-from undrift.core.method.view import ServerView, Start, Step, Sums
-from undrift.core.model.flat_model import Vector
+from undrift.core import Correction, Needs, ServerView, Start, Step, Sums, Vector
 from undrift.util.naming.ranges import PositiveShare
 
 SLOPES = (

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from undrift.blocks.class_features import count_labels
-from undrift.core.method.block import Needs, Objective
-from undrift.core.method.view import Start, Step
+from undrift.core import Needs, Objective, Start, Step
 from undrift.util.naming.ranges import NonNegative, Range
 
 

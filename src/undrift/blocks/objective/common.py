@@ -7,10 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from undrift.blocks.objective.gaussians import Gaussian, decode_gaussian, divergence, product
-from undrift.core.method.block import Needs, Objective
-from undrift.core.method.view import End, ServerView, Start, Step
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Array
+from undrift.core import Array, End, Needs, Objective, ServerView, Start, Step, Vector
 from undrift.util.naming.ranges import Count, NonNegative, Share
 
 

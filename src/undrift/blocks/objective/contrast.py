@@ -7,9 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from undrift.core.method.block import Objective
-from undrift.core.method.view import End, Start, Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Objective, Start, Step, Vector
 from undrift.util.naming.ranges import NonNegative, Positive
 
 

@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
 from undrift.blocks.objective.calibration import ClassCounts, one_row_each
-from undrift.core.method.block import Needs, Objective
-from undrift.core.method.view import Start, Step
+from undrift.core import Needs, Objective, Start, Step
 from undrift.util.naming.ranges import NonNegative, Positive
 
 

@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn.functional import softmax
 
 from undrift.blocks.objective.contrast import last_linear
-from undrift.core.method.block import Objective
-from undrift.core.method.view import Start, Step
+from undrift.core import Objective, Start, Step
 from undrift.util.naming.ranges import NonNegative
 
 

@@ -11,8 +11,7 @@ from undrift.blocks.class_features import refuses_fixed, refuses_samples, rows_o
 from undrift.blocks.corners import sparse_corners
 from undrift.blocks.objective.calibration import one_row_each
 from undrift.blocks.objective.contrast import last_linear
-from undrift.core.method.block import Needs, Objective
-from undrift.core.method.view import Start, Step
+from undrift.core import Needs, Objective, Start, Step
 from undrift.util.naming.ranges import Fraction, Positive
 
 

@@ -8,9 +8,7 @@ from torch import Tensor
 
 from undrift.blocks.class_features import ClassRows, features_at, rows_of, sums_by_class
 from undrift.blocks.objective.contrast import last_linear
-from undrift.core.method.block import Needs, Objective
-from undrift.core.method.view import End, ServerView, Start, Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Needs, Objective, ServerView, Start, Step, Vector
 from undrift.util.naming.ranges import NonNegative
 
 

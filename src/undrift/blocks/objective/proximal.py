@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from undrift.core.method.block import Objective
-from undrift.core.method.view import Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import Objective, Step, Vector
 from undrift.util.naming.ranges import NonNegative
 
 

@@ -14,11 +14,8 @@ from undrift.blocks.aggregation.normalized import Normalized
 from undrift.blocks.drift.scaffold import Scaffnew
 from undrift.blocks.personalization.ditto import without_penalty
 from undrift.blocks.personalization.part import mask
-from undrift.core.method.block import Block, Personalization
-from undrift.core.method.view import End, Start, Step, Sums
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import Array, Block, End, Layout, Personalization, Start, Step, Sums, Vector
 from undrift.core.model.samples import examples_of, mean_of
-from undrift.core.records.types import Array
 from undrift.util.naming.ranges import Count, NonNegative, PositiveShare, Whole
 
 WINDOW, CAP = 10, 100  # epochs whose losses must agree the first time; the most epochs

@@ -7,9 +7,7 @@ from torch import Tensor
 
 from undrift.blocks.personalization.part import Part, check, mask
 from undrift.blocks.personalization.private import Own
-from undrift.core.method.block import Needs, Personalization
-from undrift.core.method.view import End, Start, Step
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import End, Layout, Needs, Personalization, Start, Step, Vector
 from undrift.core.model.samples import clip_norm
 
 

@@ -12,9 +12,7 @@ from undrift.blocks.personalization.adaptive import reads_steps
 from undrift.blocks.personalization.latest import Trained
 from undrift.blocks.personalization.part import Part, check, mask
 from undrift.blocks.personalization.private import Private
-from undrift.core.method.block import Needs, Personalization
-from undrift.core.method.view import End, Start
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import End, Layout, Needs, Personalization, Start, Vector
 from undrift.util.naming.ranges import NonNegative
 
 

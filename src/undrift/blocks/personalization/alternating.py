@@ -9,9 +9,7 @@ from undrift.blocks.aggregation.normalized import Normalized
 from undrift.blocks.drift import FollowedVariates, Scaffnew, ScaffoldInside
 from undrift.blocks.personalization.part import mask, others
 from undrift.blocks.personalization.private import Private
-from undrift.core.method.block import Block, Needs
-from undrift.core.method.view import Step, Sums
-from undrift.core.model.flat_model import Layout
+from undrift.core import Block, Layout, Needs, Step, Sums
 from undrift.util.naming.ranges import Whole
 
 _BY_ALL_STEPS = (Normalized, Scaffnew, ScaffoldInside, FollowedVariates)

@@ -9,9 +9,7 @@ from torch import Tensor
 
 from undrift.blocks.personalization.factors import check_scale, overlaps
 from undrift.blocks.release.scaled_cores import ScaledCores
-from undrift.core.method.block import Needs, Personalization
-from undrift.core.method.view import ServerView, Start, Step
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import Layout, Needs, Personalization, ServerView, Start, Step, Vector
 from undrift.core.model.pairs import align_signs, find_pairs, mask_of, write_pairs
 from undrift.util.naming.ranges import Positive
 

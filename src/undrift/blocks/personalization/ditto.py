@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
-from undrift.core.method.block import Needs, Objective, Personalization
-from undrift.core.method.view import End, Start, Step, View
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import End, Layout, Needs, Objective, Personalization, Start, Step, Vector
+from undrift.core.method.view import View
 from undrift.core.model.samples import clip_norm
 from undrift.util.naming.ranges import NonNegative, Range, positive
 

@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.personalization.private import Kept
+from undrift.core import Block, End, Layout, Needs, Personalization, ServerView, Start, Step, Sums, Synchronous, Vector
 from undrift.core.method.algorithm import vectors
-from undrift.core.method.block import Block, Needs, Personalization
-from undrift.core.method.schedule import Synchronous
-from undrift.core.method.view import End, ServerView, Start, Step, Sums
-from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.model.pairs import Pair, find_pairs, mask_of, truncate, write_pairs
 from undrift.util.naming.ranges import Whole
 

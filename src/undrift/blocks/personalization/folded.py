@@ -11,11 +11,7 @@ from torch import Generator, Tensor
 from undrift.blocks.personalization.factors import check_scale, overlaps, remembers_directions
 from undrift.blocks.personalization.ranks import FIXED_ALPHA, Ranked, cut, scale_gradient
 from undrift.blocks.release.cross_products import CrossProducts
-from undrift.core.method.aggregation import Summing
-from undrift.core.method.block import Needs, Personalization
-from undrift.core.method.defaults import Average
-from undrift.core.method.view import ServerView, Start, Step
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import Average, Layout, Needs, Personalization, ServerView, Start, Step, Summing, Vector
 from undrift.core.model.pairs import Pair, find_pairs, mask_of, write_pairs
 from undrift.util.naming.ranges import Positive
 

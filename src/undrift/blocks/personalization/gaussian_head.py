@@ -19,10 +19,7 @@ from undrift.blocks.class_features import (
 from undrift.blocks.objective.contrast import last_linear
 from undrift.blocks.personalization.part import others as all_but
 from undrift.blocks.personalization.private import Own, Private
-from undrift.core.method.block import Needs, Personalization
-from undrift.core.method.view import End, ServerView, Start, Step
-from undrift.core.model.flat_model import Layout, Vector
-from undrift.core.records.types import Array
+from undrift.core import Array, End, Layout, Needs, Personalization, ServerView, Start, Step, Vector
 from undrift.util.naming.ranges import Positive, Range
 
 LEAST = 1e-4

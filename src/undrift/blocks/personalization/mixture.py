@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from undrift.blocks.personalization.ditto import gradient, without_penalty
-from undrift.core.method.block import Needs, Personalization
-from undrift.core.method.view import End, Start, Step
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import End, Layout, Needs, Personalization, Start, Step, Vector
 from undrift.util.naming.ranges import Share
 
 

@@ -8,10 +8,7 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.personalization.part import Part, check, mask
-from undrift.core.method.block import Block, Personalization
-from undrift.core.method.view import End, Step
-from undrift.core.model.flat_model import Layout, Vector
-from undrift.core.records.types import Array
+from undrift.core import Array, Block, End, Layout, Personalization, Step, Vector
 from undrift.util.naming.ranges import Whole
 
 

@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.personalization.factors import remembers_directions
-from undrift.core.method.block import Needs, Personalization
-from undrift.core.method.view import End, Start, Step
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import Array, End, Layout, Needs, Personalization, Start, Step, Vector
 from undrift.core.model.pairs import Pair, find_pairs
-from undrift.core.records.types import Array
 from undrift.util.naming.ranges import NonNegative, Range
 
 _LEAST = 1e-30

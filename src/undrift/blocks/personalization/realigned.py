@@ -10,11 +10,8 @@ from torch.nn.functional import linear, one_hot, softmax
 
 from undrift.blocks.class_features import count_labels, refuses_fixed, refuses_samples, rows_of
 from undrift.blocks.objective.contrast import last_linear
-from undrift.core.method.block import Needs, Personalization
-from undrift.core.method.view import End, Start, Step
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import Array, End, Layout, Needs, Personalization, Start, Step, Vector
 from undrift.core.model.samples import clip_norm
-from undrift.core.records.types import Array
 from undrift.util.naming.ranges import NonNegative
 
 MISSING = -1e4

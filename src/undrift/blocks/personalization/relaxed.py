@@ -6,9 +6,7 @@ from typing import NamedTuple
 
 from undrift.blocks.aggregation.weights import Uniform
 from undrift.blocks.personalization.adaptive import reads_steps
-from undrift.core.method.block import Personalization
-from undrift.core.method.view import End, ServerView, Start
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Personalization, ServerView, Start, Vector
 from undrift.util.naming.ranges import NonNegative
 
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from undrift.blocks.personalization.part import Part, check, mask, others
-from undrift.core.method.block import Personalization
-from undrift.core.method.view import Step
+from undrift.core import Personalization, Step
 from undrift.util.naming.ranges import Whole
 
 

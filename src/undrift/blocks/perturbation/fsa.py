@@ -10,10 +10,8 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.perturbation.sam import SAM, _First
-from undrift.core.method.block import Perturbation
-from undrift.core.method.view import End, Start, Step
-from undrift.core.model.flat_model import Layout, Vector, double
-from undrift.core.records.types import Array
+from undrift.core import Array, End, Layout, Perturbation, Start, Step, Vector
+from undrift.core.model.flat_model import double
 from undrift.util.naming.ranges import NonNegative, Share, Whole
 
 CHOICES = ("largest", "smallest", "random")

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 from undrift.blocks.drift.scaffold import Variates
 from undrift.blocks.momentum.adaptive import AdaptiveMomentum, Blend
-from undrift.core.method.block import Correction, Needs, Perturbation
-from undrift.core.method.view import Start, Step
-from undrift.core.model.flat_model import Vector, unit
+from undrift.core import Correction, Needs, Perturbation, Start, Step, Vector, unit
 from undrift.util.naming.ranges import NonNegative
 
 

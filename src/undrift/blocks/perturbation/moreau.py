@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from undrift.blocks.spectral.filters import Filters
-from undrift.core.method.block import Perturbation
-from undrift.core.method.view import End, Start, Step
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import End, Layout, Perturbation, Start, Step, Vector
 from undrift.util.naming.ranges import Count, Positive
 
 

@@ -7,9 +7,7 @@ from torch import Tensor
 from torch.nn.functional import kl_div, log_softmax, normalize, softmax
 
 from undrift.blocks.personalization.part import Part, check, mask
-from undrift.core.method.block import Perturbation
-from undrift.core.method.view import Start, Step
-from undrift.core.model.flat_model import Vector, unit
+from undrift.core import Perturbation, Start, Step, Vector, unit
 from undrift.util.naming.ranges import NonNegative, Positive
 
 

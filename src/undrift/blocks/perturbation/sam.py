@@ -6,9 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.core.method.block import Perturbation
-from undrift.core.method.view import Start, Step
-from undrift.core.model.flat_model import Vector, unit
+from undrift.core import Perturbation, Start, Step, Vector, unit
 from undrift.util.naming.ranges import NonNegative, Share
 
 

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 
 from undrift.blocks.perturbation.sam import SAM, _First
 from undrift.blocks.score import Compass, Scored, Scoring
-from undrift.core.method.block import Perturbation
-from undrift.core.method.view import Start, Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import Perturbation, Start, Step, Vector
 from undrift.util.naming.ranges import NonNegative
 
 

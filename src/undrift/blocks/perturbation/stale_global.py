@@ -5,9 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.core.method.block import Perturbation
-from undrift.core.method.view import End, Start, Step
-from undrift.core.model.flat_model import Vector, unit
+from undrift.core import End, Perturbation, Start, Step, Vector, unit
 from undrift.util.naming.ranges import NonNegative
 
 

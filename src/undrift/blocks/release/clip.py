@@ -5,9 +5,7 @@ from math import exp, inf
 from typing import NamedTuple
 
 from undrift.blocks.aggregation.rows import norm
-from undrift.core.method.block import Release
-from undrift.core.method.view import End, ServerView, Start
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Release, ServerView, Start, Vector
 from undrift.core.records.types import UpT
 from undrift.util.naming.ranges import AboveZero, NonNegative, Share
 

@@ -11,9 +11,7 @@ from typing import Annotated, NamedTuple
 
 import torch
 
-from undrift.core.method.block import Release
-from undrift.core.method.view import End, Start, Sums
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Release, Start, Sums, Vector
 from undrift.core.records.packed_sum import BLOCK
 from undrift.util.naming.ranges import Range
 

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from undrift.core.method.block import Needs, Personalization, Release
-from undrift.core.method.view import End
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Needs, Personalization, Release, Vector
 from undrift.core.model.pairs import find_pairs, write_pairs
 
 

@@ -9,12 +9,7 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.release.clip import Clipping, Following, Radius, clip
-from undrift.core.method.aggregation import Summing
-from undrift.core.method.block import Block, Release
-from undrift.core.method.schedule import Synchronous
-from undrift.core.method.selection import Selection
-from undrift.core.method.view import End, ServerView
-from undrift.core.model.flat_model import Vector
+from undrift.core import Block, End, Release, Selection, ServerView, Summing, Synchronous, Vector
 from undrift.core.records.types import kinds
 from undrift.util.naming.ranges import AboveZero
 

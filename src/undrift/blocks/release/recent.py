@@ -9,10 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from undrift.blocks.release.remembered import why_not
-from undrift.core.method.block import Release
-from undrift.core.method.schedule import Synchronous
-from undrift.core.method.view import End, ServerView, Start
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Release, ServerView, Start, Synchronous, Vector
 
 
 class LastVisit(NamedTuple):

@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 from undrift.blocks.aggregation.weights import Uniform
 from undrift.blocks.personalization.relaxed import First
-from undrift.core.method.block import Release
-from undrift.core.method.view import End, ServerView, Start, Sums
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Release, ServerView, Start, Sums, Vector
 
 
 class Last(NamedTuple):

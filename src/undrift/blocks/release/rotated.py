@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.personalization.factors import check_shared, needs_both_factors, reads_steps
-from undrift.core.method.block import Needs, Release
-from undrift.core.method.view import End
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Needs, Release, Vector
 from undrift.core.model.pairs import find_pairs, write_pairs
 from undrift.util.naming.ranges import Share
 

@@ -10,9 +10,7 @@ from torch import Generator, Tensor
 
 from undrift.blocks.release.clip import clip
 from undrift.blocks.release.private import check_noise, why_uncovered
-from undrift.core.method.block import Release
-from undrift.core.method.view import End
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Release, Vector
 from undrift.util.naming.ranges import AboveZero
 
 Draw: TypeAlias = Callable[[int, int], Tensor]

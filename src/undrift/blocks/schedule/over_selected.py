@@ -7,9 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from undrift.core.method.block import Release
-from undrift.core.method.schedule import Synchronous
-from undrift.core.method.selection import Selection
+from undrift.core import Release, Selection, Synchronous
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,7 @@ from typing import Annotated, NamedTuple
 
 import torch
 
-from undrift.core.method.block import ServerOptimizer
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector
+from undrift.core import ServerOptimizer, ServerView, Vector
 from undrift.util.naming.ranges import Epsilon, Fraction, Positive, Range, positive
 
 

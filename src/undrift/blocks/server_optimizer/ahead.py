@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 
 from undrift.blocks.server_optimizer.heavy_ball import Velocity
-from undrift.core.method.block import ServerOptimizer
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector
+from undrift.core import ServerOptimizer, ServerView, Vector
 from undrift.util.naming.ranges import Fraction
 
 

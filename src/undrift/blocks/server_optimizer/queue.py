@@ -7,9 +7,7 @@ from typing import Annotated, NamedTuple
 from torch import Tensor
 
 from undrift.blocks.aggregation.age import Mixing
-from undrift.core.method.block import ServerOptimizer
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector
+from undrift.core import ServerOptimizer, ServerView, Vector
 from undrift.util.naming.ranges import Range
 
 

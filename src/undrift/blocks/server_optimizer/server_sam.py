@@ -4,9 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from undrift.blocks.warming import Warming
-from undrift.core.method.block import ServerOptimizer
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector, unit
+from undrift.core import ServerOptimizer, ServerView, Vector, unit
 
 
 class Uphill(NamedTuple):
