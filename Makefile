@@ -104,7 +104,7 @@ studies:  ## the strict studies behind docs/evidence/results, tuned and run; day
 	for study in $(HERE); do $(PYTHON) benchmarks/studies/study.py benchmarks/studies/here/$$study.toml || exit 1; done
 
 papers:  ## docs/evidence/papers.md, from the files of src/undrift/papers; a test holds it up to date
-	$(PYTHON) -m undrift.papers.page docs/evidence/papers.md
+	$(PYTHON) docs/make_papers.py docs/evidence/papers.md
 
 golden:  ## the hashes of every method and of some compositions, which guard refactoring
 	$(PYTHON) tests/golden/hashes.py

@@ -1,5 +1,6 @@
 """Every test runs on one thread, as a worker does; the marks of tests are resolved, see support/selection.py."""
 
+import gc
 import sys
 from collections.abc import Generator, Iterator
 from types import FrameType
@@ -11,6 +12,7 @@ import torch
 from support import optional, pretend, selection  # noqa: F401  a device must be there before a process's first backward pass
 
 torch.set_num_threads(1)
+gc.disable()  # until the tests are collected: hardly anything goes away before, and looking for it takes a sixth
 collect_ignore = ["support/operators", "support/light_fleet.py"]  # for processes of their own
 USED: set[str] = set()
 CALLS = 20_000
@@ -46,6 +48,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left = [item for item in items if not selection.about(item, names)]
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if selection.about(item, names)]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What was collected stays: the garbage collector need not look at it again during the tests."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -25,6 +25,7 @@ FACES = {"__init__", "__main__", "experiment", "flower", "hf", "ray"}
 """Files at the root: what users import; nothing inside imports them."""
 
 FILES = sorted(ROOT.rglob("*.py"))
+pytestmark = pytest.mark.xdist_group("imports")  # one worker reads all files
 
 
 @cache

@@ -17,7 +17,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_the_commands_of_the_start_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "first.toml").write_text(re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)[0].replace("15", "2"))

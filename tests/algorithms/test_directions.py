@@ -102,6 +102,7 @@ def averaging_ends(rate: float) -> Tensor:
     return out
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("algorithm", [scaffold(), feddyn(1.0), fedspeed(0.0, 1.0)], ids=repr)
 def test_corrected_methods_reach_the_optimum(algorithm: Algorithm) -> None:
     end = path(algorithm, TASK, replace(LOCAL, lr=0.1), 60)[-1]
@@ -121,6 +122,7 @@ def test_averages_stand_still_elsewhere(algorithm: Algorithm, rate: float, print
     assert float((late - end).norm()) < 0.2
 
 
+@pytest.mark.sweep(every=4)
 def test_sharpness_moves_the_optimum() -> None:
     # FedSpeed with a radius ends where the mean perturbed gradient, not the mean gradient, is zero.
     end = path(fedspeed(0.1, 1.0), TASK, replace(LOCAL, lr=0.1), 45)[-1]

@@ -70,6 +70,7 @@ TASKS: dict[str, tuple[Task, Local]] = {
 }
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("decay", [0.0, 0.05])
 @pytest.mark.parametrize(("name", "arguments"), CASES, ids=str)
@@ -126,6 +127,7 @@ SAME: dict[str, tuple[Algorithm, Algorithm]] = {
 }
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("case", SAME)
 def test_equal(case: str) -> None:
     close(*(path(algorithm, BOWLS, FULL, 12, 3) for algorithm in SAME[case]))

@@ -27,6 +27,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("cohort", [3, 5])
 @pytest.mark.parametrize(("algorithm", "oracle", "arguments"), CASES, ids=[repr(case[0]) for case in CASES])
 def test_equals_its_oracle(algorithm: Any, oracle: Any, arguments: dict[str, Any], cohort: int) -> None:

@@ -59,6 +59,7 @@ def double(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize(
     ("beta", "beta2", "encoder_first"), [(1e-4, 1.0, False), (0.05, 0.6, False), (0.01, 0.3, True), (0.0, 1.0, False)]
 )
@@ -272,6 +273,7 @@ def test_it_composes() -> None:
     assert bool(torch.isfinite(path(built, TASK, LOCAL, 3)).all())
 
 
+@pytest.mark.sweep(every=4)
 def test_a_method_may_bring_its_own_model() -> None:
     def deep() -> nn.Module:
         return Variational(nn.Sequential(nn.Flatten(), nn.Linear(36, 7), nn.Dropout(0.2)), 7, LATENT, CLASSES)

@@ -92,12 +92,14 @@ def both(case: str, problem: str, **changes: Any) -> tuple[Tensor, Tensor]:
     return path(algorithm, task, local, 4, cohort=3, seed=2), flat(oracle(view, settings, 4, **own))
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("problem", ["clipped quadratics", "clipped network"])
 @pytest.mark.parametrize("case", CASES)
 def test_equals_its_oracle(case: str, problem: str) -> None:
     close(*both(case, problem))
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("case", [case for case in CASES if case.startswith("fedscam")])
 def test_equals_its_oracle_with_weight_decay(case: str) -> None:
     close(*both(case, "quadratics", weight_decay=0.05))
@@ -158,6 +160,7 @@ def test_a_part_switched_off_gives_the_method_without_it(case: str) -> None:
     close(*(trained(a, 10) for a in SAME[case]))
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("case", DIFFERENT)
 def test_every_part_does_something(case: str) -> None:
     a, b = (trained(a, 6) for a in DIFFERENT[case])

@@ -20,6 +20,7 @@ LOCAL = Local(lr=0.05, decay=0.9, clip=1.0, weight_decay=0.01, epochs=2, batch_s
 CASES: list[dict[str, Any]] = [{}, {"sparsity": 0.0, "length": 2.0}, {"sparsity": 0.3, "length": 1.0}]
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("cohort", [3, 5])
 @pytest.mark.parametrize("arguments", CASES, ids=str)
 def test_equals_its_oracle(arguments: dict[str, Any], cohort: int) -> None:

@@ -126,12 +126,14 @@ DIFFERENT: dict[str, tuple[Algorithm, Algorithm]] = {
 }
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("case", SAME)
 def test_equal(case: str) -> None:
     *both, local = SAME[case]
     close(*(path(a, BOWLS, local, 12, cohort=3) for a in both))
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("case", DIFFERENT)
 def test_not_trivially_equal(case: str) -> None:
     a, b = (path(a, BOWLS, LONG, 6, cohort=3) for a in DIFFERENT[case])

@@ -105,6 +105,7 @@ def test_variates_and_momentum_of_fedwmsam(monkeypatch: pytest.MonkeyPatch) -> N
         close(part_of(frame.after, "drift").c, part_of(frame.after, "momentum").m)
 
 
+@pytest.mark.sweep(every=4)
 def test_fedwmsam_without_radius_reaches_the_optimum() -> None:
     away = path(fedwmsam(0.0, 0.5), TASK, replace(LOCAL, lr=0.1), 60)[-1] - optimum(TASK)
     assert float(away.norm()) < 1e-6

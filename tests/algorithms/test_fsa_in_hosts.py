@@ -18,6 +18,7 @@ FSA_IN = {
 }
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("problem", ["clipped quadratics", "clipped network"])
 @pytest.mark.parametrize("line", FSA_IN)
 def test_fsa_in_a_host_equals_its_oracle(line: str, problem: str) -> None:

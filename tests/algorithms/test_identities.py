@@ -160,6 +160,7 @@ def test_equal(case: str) -> None:
     close(*(trained(a, rounds=rounds) for a in SAME[case]))
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("case", DIFFERENT)
 def test_not_trivially_equal(case: str) -> None:
     a, b = (trained(a, rounds=6) for a in DIFFERENT[case])
@@ -183,11 +184,13 @@ def test_strong_proximal_term_holds_the_model() -> None:
     assert 0 < float((after[0] - beginning(TASK)).norm()) < 20 / 1e7
 
 
+@pytest.mark.sweep(every=4)
 def test_paper_form_of_fedspeed_at_full_participation() -> None:
     paper = replace(fedspeed(0.2, 0.2), drift=Paper(0.2))
     close(*(path(a, TASK, LOCAL, 30) for a in (paper, fedspeed(0.2, 0.2))))
 
 
+@pytest.mark.sweep(every=4)
 def test_paper_form_of_fedspeed_fails_under_partial_participation() -> None:
     apart = [path(replace(feddyn(0.1), drift=drift), TASK, LOCAL, 100, cohort=2) for drift in (Paper(0.1), FedDyn(0.1))]
     paper, code = (float((p[-20:] - optimum(TASK)).norm(dim=1).mean()) for p in apart)

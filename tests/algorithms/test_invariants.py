@@ -104,6 +104,7 @@ def test_feddyn_starts_as_fedprox() -> None:
         close(a[client].delta, b[client].delta)
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("algorithm", [feddyn(1.0)], ids=repr)
 def test_fixed_point_of_feddyn(algorithm: Algorithm) -> None:
     last = watch(algorithm, TASK, replace(LOCAL, lr=0.1), 80)[-1]
@@ -163,6 +164,7 @@ def test_weight_decay_keeps_its_strength_under_momentum() -> None:
     close(path(uniform(), task, local, rounds)[-1], plain)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("r", [0.2, 0.5])
 @pytest.mark.parametrize("host", ["uniform", "fedprox", "scaffold", "feddyn", "fedcm", "fedsam"])
 def test_low_frequencies_are_frozen_and_shrink_with_the_decay_alone(host: str, r: float) -> None:
@@ -214,6 +216,7 @@ CENTRAL: list[tuple[Algorithm, Step]] = [
 ]
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(("algorithm", "step"), CENTRAL, ids=[repr(a) for a, _ in CENTRAL])
 def test_one_client_alone_is_the_centralised_optimiser(algorithm: Algorithm, step: Step) -> None:
     alone = Quadratics(TASK.curvatures[:1], TASK.optima[:1], TASK.start, [1])

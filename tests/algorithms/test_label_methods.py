@@ -43,6 +43,7 @@ def compare(name: str, arguments: dict[str, Any], tolerance: float) -> None:
     assert float((found - path(fedavg(), TASK, LOCAL, 4, 3, 2)).abs().max()) > 1e-3
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(("name", "arguments"), CASES, ids=str)
 def test_equals_its_oracle(name: str, arguments: dict[str, Any]) -> None:
     compare(name, arguments, 1e-10)

@@ -19,6 +19,7 @@ TASK = blobs((5, 12, 7, 9, 3))
 LOCAL = Local(lr=0.2, decay=0.9, clip=1.0, weight_decay=0.01, epochs=2, batch_size=4)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("features", ["", "projection", "body"])
 def test_equals_its_oracle(features: str) -> None:
     arguments: dict[str, Any] = {"mu": 1.5, "temperature": 0.4, "features": features}

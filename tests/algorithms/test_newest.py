@@ -53,6 +53,7 @@ TASKS: dict[str, tuple[Task, Local]] = {
 }
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("decay", [0.0, 0.05])
 @pytest.mark.parametrize(("name", "arguments"), [*CASES, *OWN], ids=str)
@@ -225,6 +226,7 @@ SAME: dict[str, tuple[Algorithm, Algorithm]] = {
 }
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("case", SAME)
 def test_equal(case: str) -> None:
     close(*(path(algorithm, BOWLS, FULL, 12, 3) for algorithm in SAME[case]))
@@ -237,6 +239,7 @@ EVERYONE: dict[str, tuple[Algorithm, Algorithm]] = {
 }
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("case", EVERYONE)
 def test_equal_with_all_clients(case: str) -> None:
     close(*(path(algorithm, BOWLS, FULL, 12) for algorithm in EVERYONE[case]))

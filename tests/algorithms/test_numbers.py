@@ -118,6 +118,7 @@ def test_models_and_states(name: str, problem: Any, algorithm: Algorithm, rounds
                 close(getattr(part_of(frame.after, slot), field), value)
 
 
+@pytest.mark.sweep(every=4)
 def test_feddyn_with_exact_local_minimisation() -> None:
     # With lr 1/4 the regularised curvatures 2 and 4 contract by 1/2 and 0: sixty steps are exact.
     task = Quadratics.scalar((1, 3), (0, 4), 0.0, (1, 1))

@@ -155,6 +155,7 @@ def test_the_clip_cuts_some_gradients_and_spares_others(monkeypatch: pytest.Monk
     assert len(cut) / 5 < sum(cut) < len(cut) * 4 / 5
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("task", ["clipped quadratics", "clipped network"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_equals_its_oracle(case: Case, task: str) -> None:
@@ -169,6 +170,7 @@ def test_equals_its_oracle_with_weight_decay(case: Case, task: str) -> None:
     close(*both(case, problem, replace(local, weight_decay=0.05), rounds - 2))
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("task", ["quadratics", "network"])
 @pytest.mark.parametrize("case", SLOPED, ids=str)
 def test_slopes_lose_their_decay_almost_exactly(case: Case, task: str) -> None:
@@ -215,6 +217,7 @@ def filtered_slowly(f: Callable[[np.ndarray], np.ndarray], covers: Callable[[str
     return torch.cat([x.reshape(-1) for x in done])
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("scope", ["all", "weights", ("a.*", "*bias")], ids=str)
 @pytest.mark.parametrize("order", ["0123", "0231", "0312", "3210", "1230", "2130", "2310"])
 @pytest.mark.parametrize(("make", "oracle", "value"), GRID)

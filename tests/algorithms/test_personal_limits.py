@@ -24,6 +24,7 @@ def same(one: Algorithm, other: Algorithm, task: Task = BOWLS, local: Local = LO
     assert torch.equal(found, expected)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -157,6 +158,7 @@ def test_pfedme_finds_the_proximal_point_and_keeps_it_apart_from_the_model() -> 
 UNFILTERED = Algorithm(SAM(0.2), aggregation=Uniform(), personalization=Private("last"))
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(
     ("arguments", "limit"),
     [

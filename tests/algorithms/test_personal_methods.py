@@ -239,6 +239,7 @@ def settings(method: str, **more: Any) -> Config:
     return Config.build({**RUN, "method": method, "holdout": 0.3, **more})
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.usefixtures("tiny")
 def test_every_clients_own_model_is_measured(tmp_path: Path) -> None:
     """Tuning comes before evaluation: the same training as FedAvg's, better on a client's own test."""

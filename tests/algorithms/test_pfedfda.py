@@ -22,6 +22,7 @@ TASK = blobs((5, 12, 7, 9, 3))
 LOCAL = Local(lr=0.02, decay=0.9, clip=1.0, weight_decay=0.01, epochs=2, batch_size=4)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("cohort", [3, 5])
 @pytest.mark.parametrize("arguments", [{}, {"ridge": 1e-4}, {"beta": 0.3}, {"beta": 1.0}], ids=str)
 def test_equals_its_oracle(arguments: dict[str, Any], cohort: int) -> None:

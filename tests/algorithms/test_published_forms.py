@@ -128,6 +128,7 @@ def test_published_variates_double() -> None:
             close(new[client], 2 * (old[client] - part_of(before.after, "drift").c) + gradient)
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("summed", [False, True])
 @pytest.mark.parametrize("cohort", [3, 6])
 def test_published_duals_equal_their_oracle(cohort: int, summed: bool) -> None:
@@ -135,7 +136,7 @@ def test_published_duals_equal_their_oracle(cohort: int, summed: bool) -> None:
     close(found, slow("fedfft_d_published", 10, cohort, mu=0.1, server="sum" if summed else "mean"))
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_published_duals_grow_and_corrected_ones_settle() -> None:
     local = replace(LOCAL, lr=0.1)
     wrong, right = (watch(a, TASK, local, 40) for a in (published_d(mu=1.0), fedfft_d(0.2, 0.1, 1.0)))

@@ -196,6 +196,7 @@ def test_an_update_that_is_not_finite_is_dropped_and_the_cohort_is_smaller() -> 
     assert torch.equal(state.params, healthy.round(healthy.start(), [0, 5])[0].params)
 
 
+@pytest.mark.sweep(every=4)
 def test_the_radius_follows_the_quantile() -> None:
     task = Quadratics.scalar([1.0] * 5, [1.0, 2.0, 3.0, 4.0, 100.0], start=0.0, sizes=[1] * 5)  # displacements: optima
     algorithm = Algorithm(release=QuantileClip(2.0, q=0.75, lr=0.1), aggregation=Uniform())

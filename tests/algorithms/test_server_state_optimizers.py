@@ -32,6 +32,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize(("name", "arguments"), CASES, ids=str)
 def test_equals_its_oracle(name: str, arguments: dict[str, Any], task: str) -> None:

@@ -33,6 +33,7 @@ class Cut(View):
 NETWORK = [case for case in CASES if case.name in ("fedprox", "scaffold", "feddyn", "fedcm", "fedlesam-s")]
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(
     ("case", "task"),
     [*((case, "clipped quadratics") for case in CASES), *((case, "network") for case in NETWORK)],
@@ -166,6 +167,7 @@ def test_fednova_reaches_the_optimum_where_fedavg_does_not() -> None:
     close(equal, best, 1e-12)  # with equal work FedAvg reaches it, too
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("name", ["fedlw", "fednolowe", "fedrep", "fedala", "q-fedavg", "feddyn", "fedavg-ft", "fedcr"])
 def test_methods_that_look_at_epochs_train_with_every_kind_of_work(name: str) -> None:
     from undrift.testing.tasks import clinic

@@ -51,6 +51,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], int]] = [
 ]
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(("name", "arguments", "other", "cohort"), CASES, ids=str)
 @pytest.mark.parametrize("clip", [None, 5.0])
 def test_equals_its_oracle(
@@ -82,6 +83,7 @@ SAME = {
 }
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("case", SAME)
 def test_limiting_case(case: str) -> None:
     algorithm, name = SAME[case]

@@ -66,6 +66,7 @@ def test_the_product_error_of_plain_means_is_that_of_the_lens(study: Any) -> Non
     assert expected > 1e-4
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("label", ["FFA-LoRA", "RoLoRA", "FedEx-LoRA", "FLoRA", "FedRot-LoRA", "LoRA-FAIR"])
 def test_the_product_error_of_methods(study: Any, label: str) -> None:
     watched = study.Watched()

@@ -56,7 +56,7 @@ def again(line: dict[str, Any], rounds: int, out: Path) -> dict[str, Any]:
     return Metrics(out / "metrics.jsonl").rows()[-1]
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_one_of_them_again(tmp_path: Path) -> None:
     """Any line; the first evaluation. Kernels of other processors round differently, and early accuracies swing."""
     line = Random().choice([x for x in lines() if x["setting"] != "feature"])

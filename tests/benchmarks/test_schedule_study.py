@@ -78,6 +78,7 @@ def test_a_synchronous_run_is_a_plain_one_until_its_time_is_over(small: Any) -> 
     assert line["bytes_up"] == 4 * len(last.params) * line["uploads"]
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("label", ["over-selected", "FADAS", "SCAFFOLD, buffer"])
 def test_a_schedule_makes_more_steps_in_the_same_time(small: Any, label: str) -> None:
     lines = [small.simulate(small_images(260), small.Run("x", "classes", name, 0.01, 0)) for name in ("FedAvg", label)]

@@ -65,6 +65,7 @@ def test_filtered_then_clipped_variates_leave_the_private_part_to_the_norm() -> 
     torch.testing.assert_close(part_of(states_of(simulation)[0][0], "drift").c, expected)
 
 
+@pytest.mark.sweep(every=4)
 def test_filters_that_draw_keep_the_contract_beside_scaffold_i() -> None:
     check_algorithm(parse("scaffold-i + gradient:random-stop(0.2)"))
 

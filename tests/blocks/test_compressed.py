@@ -129,6 +129,7 @@ def test_uploads_are_small_on_the_wire_and_whole_again() -> None:
         wire.restore(Upload, make("fedavg"), tensors, size)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("text", ["fedavg + top-k(0.1)", "scaffold + quantized(4)", "krum + quantized(8)"])
 def test_nodes_send_short_uploads_and_give_the_same_bits(text: str, tmp_path: Path) -> None:
     """On Flower with one client per node, and with several, whose sums are dense: the bits of one process."""

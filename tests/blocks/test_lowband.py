@@ -56,6 +56,7 @@ def error(size: int, r: float) -> float:
     return float((off / torch.linalg.vector_norm(rows.double(), dim=-1)).max())
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.quick
 @pytest.mark.parametrize("r", [0.01, 0.05, 0.11, 0.3])
 def test_stays_within_two_millionths_of_the_transform(r: float) -> None:

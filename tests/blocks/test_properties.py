@@ -40,6 +40,7 @@ def apply(f: Filter, v: torch.Tensor) -> torch.Tensor:
     return f(v, LAYOUT, torch.Generator().manual_seed(1))
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("f", LINEAR, ids=str)
 @given(seed=seeds, a=st.floats(-3, 3), b=st.floats(-3, 3))
 @settings(max_examples=15, deadline=None)
@@ -76,6 +77,7 @@ def test_filters_leave_their_input_and_what_is_out_of_scope_alone(f: Filter, see
             assert torch.equal(tensor, LAYOUT.named(v)[name])
 
 
+@pytest.mark.sweep(every=4)
 @given(size=st.integers(1, 300), r=st.floats(0, 0.9))
 @settings(max_examples=60, deadline=None)
 def test_high_pass_removes_the_dimension_it_says(size: int, r: float) -> None:
@@ -100,6 +102,7 @@ def test_exact_sum_rounds_once(seed: int, magnitude: float, count: int) -> None:
         assert abs(Fraction(got) - exact) <= count * Fraction(1, 2**61) + abs(exact) * Fraction(1, 2**52)  # type: ignore[operator]
 
 
+@pytest.mark.sweep(every=4)
 def test_merge_is_associative_and_commutative_to_the_bit() -> None:
     values = draw(0, 60, 70_000) * torch.logspace(-9, 6, 70_000, dtype=torch.float64)
     weights = draw(1, 60).abs().tolist()

@@ -58,7 +58,7 @@ def texts(folder: Path) -> str:
     return "\n".join(x.read_text() for x in files)
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_a_damaged_state_is_named_in_one_line(run: Path) -> None:
     for state in (run / "run" / "clients").rglob("1"):
         if state.is_file():

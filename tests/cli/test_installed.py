@@ -45,7 +45,7 @@ def test_list_doctor_show_and_names(plugged: Path) -> None:
     assert "fedpull" in names.methods() and "their-net" in names.models() and "nothing" in names.data_sets()
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_doctor_names_the_variable_without_which_flower_ends_with_608(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("flwr")
     for value, notes in (("0", 1), ("1", 0)):

@@ -25,7 +25,7 @@ app(["signs"])
 FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_signs_that_cannot_be_encoded_are_replaced() -> None:
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     words = [sys.executable, "-c", PRINTS]

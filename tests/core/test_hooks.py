@@ -210,6 +210,7 @@ class Contrast(Objective[None, Last]):
         return None, Last(end.w.clone())
 
 
+@pytest.mark.sweep(every=4)
 def test_a_penalty_sees_the_features_of_its_own_pass() -> None:
     """One step on a net with running statistics equals the same by plain autograd with three copies of the net."""
     task = Clinic(dtype=torch.float64)

@@ -272,6 +272,7 @@ class Silent(Mixture):
     personalizes = False
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize(
     ("block", "slot", "promise"),
     [

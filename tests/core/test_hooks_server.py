@@ -86,6 +86,7 @@ class Nolowe(Summing):
         return (losses * view.weighted - view.weighted_by("loss")) / (others * losses)
 
 
+@pytest.mark.sweep(every=4)
 def test_the_mean_may_follow_from_other_sums() -> None:
     six = replace(Q2, sizes=[6, 2])  # tau = (2, 1), p = (3/4, 1/4), D = (-0.75, 1.5)
     close(path(Algorithm(aggregation=Nova()), six, Local(lr=0.5, batch_size=3), 1), [1.1640625])

@@ -36,6 +36,7 @@ class Towards(Perturbation):
         return 0.1 * unit(step.gradient_at(step.w, step.batch, of=away))
 
 
+@pytest.mark.sweep(every=4)
 def test_a_perturbation_along_another_loss() -> None:
     close(path(Algorithm(Towards(), aggregation=Uniform()), T2, Local(lr=0.1), 1), [1 - 0.1 * (1.1 + 3 * -2.9) / 2])
     check_block(Towards())

@@ -42,6 +42,7 @@ def test_honest_sums_pass_at_their_own_bound(method: str) -> None:
     assert gate.merge(part.total, gate.total(), part.stated()) is None
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("method", [method for method in METHODS if method != "median"])
 @pytest.mark.parametrize("name", ["delta", "paced", "sum"])
 def test_sums_beyond_the_bound_are_rejected(method: str, name: str) -> None:

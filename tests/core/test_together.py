@@ -50,6 +50,7 @@ def run(method: str, together: int, rounds: int = 2, of: TensorTask | None = Non
     return Simulation(compose(method), of or task(), local, failures="raise").run(rounds)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.quick
 @pytest.mark.parametrize(
     "method",

@@ -33,6 +33,7 @@ def spread_error(images: np.ndarray, kind: str) -> np.ndarray:
     return corrupt(images, kind, sample_keys(1, np.arange(len(images)))) / 255.0 - images / 255.0
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(("kind", "images"), CASES)
 def test_images_change_and_stay_recognisable(kind: str, images: np.ndarray) -> None:
     before = images.copy()

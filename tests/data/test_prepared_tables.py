@@ -152,6 +152,7 @@ def grouped(rows: np.ndarray, cuts: list[int], order: np.ndarray) -> list[np.nda
     return [rows[order][a:b] for a, b in pairwise([0, *cuts, len(rows)])]
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("statistic", [exact_mean, exact_median, exact_mode])
 @pytest.mark.parametrize("cuts", [[], [1], [40, 41, 600], list(range(50, 1000, 50))])
 def test_statistics_have_the_same_bits_whatever_the_grouping(statistic: object, cuts: list[int]) -> None:

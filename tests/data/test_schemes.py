@@ -45,6 +45,7 @@ def test_the_common_dirichlet_works_for_every_seed(seed: int) -> None:
     assert p.sizes.min() >= 10
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("balance", [True, False])
 @pytest.mark.parametrize("alpha", [0.1, 0.3, 0.6])
 def test_dirichlet_is_as_skewed_as_the_literal_rule(alpha: float, balance: bool) -> None:

@@ -21,6 +21,7 @@ UNEVEN = {
 """Kinds whose published constants do not increase the distance from each severity to the next -> where they do."""
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_higher_severity_is_further_from_the_original(kind: str) -> None:
     colour, grey = textures(40, 3, 32), textures(40, 1, 28)

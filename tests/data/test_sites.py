@@ -59,6 +59,7 @@ def prepare(sites: list[str], **reading: Any) -> Preprocess:
     return made
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("missing", ["mean", "median", "mode", "drop"])
 @pytest.mark.parametrize("target", ["outcome", "stay"])
 def test_sites_are_prepared_as_one_table(missing: str, target: str) -> None:

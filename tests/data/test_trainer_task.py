@@ -104,6 +104,7 @@ def test_one_client_and_one_round_are_the_trainer_alone(case: str, tmp_path: Pat
     assert gap(ours, theirs) < 1e-5
 
 
+@pytest.mark.sweep(every=4)
 def test_three_lines_train_with_a_correction(tmp_path: Path) -> None:
     task = TrainerTask(instructed(tmp_path), by_column(instructions(30), "who"))
     simulation = Simulation(task.method("scaffold-i"), task, task.local(lr=0.05), failures="raise")

@@ -33,6 +33,7 @@ from undrift.ray import Pool, RayBackend  # noqa: E402
 pytestmark = MARKS
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(("name", "method"), CASES)
 def test_nodes_of_flower_give_the_bits_of_one_process(name: str, method: str, tmp_path: Path) -> None:
     found = task_of(name, method)
@@ -67,6 +68,7 @@ def whole(method: str) -> str:
     return fingerprint(Simulation(parse(method), task_of("llama", method), LOCAL, seed=3).run(LONGER))
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("method", KILLED)
 def test_a_run_stopped_in_the_middle_goes_on(method: str, tmp_path: Path) -> None:
     assert run(tmp_path / "run", method, stop_after=1).sha256 != whole(method)

@@ -81,6 +81,7 @@ def test_a_small_trace_by_hand(tmp_path: Path) -> None:
     assert [plan.time // SECOND for plan in found] == [2, 4, 9, 11]
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("schedule", ["buffered(2)", "asynchronous", "buffered(3, restart='flush')", ""])
 @pytest.mark.parametrize("seed", range(3))
 def test_no_task_is_outside_its_clients_time_and_each_ends_once(tmp_path: Path, schedule: str, seed: int) -> None:

@@ -39,6 +39,7 @@ def test_every_algorithm_equals_the_local_engine(name: str, tmp_path: Path) -> N
         assert fingerprint(state_of(strategy)) == expected, nodes
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("seed", range(10))
 def test_the_order_of_replies_does_not_matter(seed: int, tmp_path: Path) -> None:
     strategy, grid = strategy_of("feddyn", cohort=5), grid_of("feddyn", 8, tmp_path, seed)

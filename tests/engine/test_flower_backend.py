@@ -63,6 +63,7 @@ def ours() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "undrift-flower"]
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("method", ["scaffold + buffered(4)", "fedbuff(3)", "fedasync", "krum + buffered(4)"])
 def test_a_schedule_without_a_barrier_gives_the_same_bits(method: str, flower: Flower) -> None:
     algorithm = parse(method)

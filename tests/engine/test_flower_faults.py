@@ -103,6 +103,7 @@ def test_r2_dropout_for_200_rounds(share: float, tmp_path: Path, monkeypatch: py
 # R4: a client that sleeps ten times the deadline
 
 
+@pytest.mark.sweep(every=4)
 def test_r4_a_client_that_sleeps_ten_deadlines(clock: Clock, tmp_path: Path) -> None:
     grid = grid_of("scaffold", 6, tmp_path)
     grid.delay = {4: 200.0}
@@ -144,6 +145,7 @@ def test_r14_too_few_nodes_end_the_wait_on_the_true_clock(real_time: None, tmp_p
 # R15: other versions of the messages
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("version", [NEWEST - 1, NEWEST + 1, str(NEWEST), None])
 def test_r15_a_node_with_another_message_schema(version: object, tmp_path: Path) -> None:
     """Its replies are refused with the reason; also what it says about its clients, and then it hosts nothing."""

@@ -71,6 +71,7 @@ def expected(name: str, rounds: int = 4, **given: Any) -> str:
     return fingerprint(Simulation(algorithm, clinic(algorithm), LOCAL, seed=3, **given).run(rounds))
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("nodes", [3, 8])
 @pytest.mark.parametrize("name", METHODS)
 def test_short_messages_give_the_bits_of_one_process(name: str, nodes: int, tmp_path: Path) -> None:

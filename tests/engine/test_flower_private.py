@@ -73,6 +73,7 @@ def test_the_state_is_that_of_one_process_with_the_nodes_secrets(nodes: int, tmp
     assert not {"train_loss", "client_norm"} & set(trained.records[-1].row(0.1))
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("step", STEPS)
 def test_nodes_that_are_lost_in_a_step_leave_enough_noise(step: str, tmp_path: Path) -> None:
     """Whoever is left, the sum has the shares of all survivors, four at least."""

@@ -65,6 +65,7 @@ class Deployed:
             assert fingerprint(state) == fingerprint(expected), f"step {state.round}"
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_on_nodes_is_replayed_in_one_process_to_the_same_hash_after_every_step(
     method: str, tmp_path: Path

@@ -57,6 +57,7 @@ def expected(name: str, rounds: list[list[int]]) -> ServerState:
     return state
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("nodes", [4, 8])
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedfft-d"])
 def test_the_state_is_that_of_one_process(name: str, nodes: int, tmp_path: Path) -> None:
@@ -72,6 +73,7 @@ def test_the_state_is_that_of_one_process(name: str, nodes: int, tmp_path: Path)
     assert {(visit.examples, visit.loss, visit.norm) for visit in ours.visits} == {(0, 0.0, 0.0)}
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("step", STEPS)
 def test_nodes_that_are_lost_in_a_step_are_left_out(step: str, tmp_path: Path) -> None:
     strategy = strategy_of("scaffold", local=KEEP, secure=SECURE)

@@ -84,6 +84,7 @@ def single(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     SINGLE.discard("pretend")
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("name", DOUBLES)
 def test_a_device_without_float64_has_the_same_bits(name: str, single: None) -> None:
     assert not place_of("pretend").exact

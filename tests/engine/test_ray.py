@@ -206,7 +206,7 @@ def half_of(task: object, model: torch.nn.Module, client: int) -> float:
     return client + float(sum(p.detach().double().sum() for p in model.parameters())) / 2
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_personal_models_are_scored_by_the_workers(pool: Pool) -> None:
     reference = Simulation(make("fedper"), Clinic(), LOCAL, seed=1)
     expected = reference.scores(reference.run(2), range(8), half_of)
@@ -216,6 +216,7 @@ def test_personal_models_are_scored_by_the_workers(pool: Pool) -> None:
     assert found == expected and list(found) == list(range(8))
 
 
+@pytest.mark.sweep(every=4)
 def test_chunks_are_balanced_and_complete(pool: Pool) -> None:
     with Simulation(make("fedavg"), Clinic(), LOCAL, backend=RayBackend(pool, chunk=3)) as simulation:
         chunks = cast(RayBackend, simulation.backend)._chunks(range(8))
@@ -266,6 +267,7 @@ def test_probability_and_clients_own_models_on_workers_of_its_own(started: Any) 
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids) and not states.exists()
 
 
+@pytest.mark.sweep(every=4)
 def test_options_that_cannot_work_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="Pool: workers must be 1 or more, got 0"):
         Pool(0)

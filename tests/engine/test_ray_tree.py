@@ -113,6 +113,7 @@ def test_a_worker_killed_in_mid_round(pool: Pool) -> None:
         killer.join()
 
 
+@pytest.mark.sweep(every=4)
 def test_lost_replies_are_trained_again(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = Simulation("fedavg", Clinic(), LOCAL, seed=2).run(1)
 

@@ -61,6 +61,7 @@ def test_rounds_without_uploads_and_methods_without_reports_have_no_columns() ->
     assert next(Simulation(make("fedavg"), Clinic(), LOCAL).rounds(1))[1].reports == {}
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("nodes", [1, 3, 8])
 def test_flower_nodes_send_them_with_their_replies(nodes: int, tmp_path: Path) -> None:
     pytest.importorskip("flwr")

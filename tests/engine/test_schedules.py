@@ -39,6 +39,7 @@ def plans(simulation: Simulation, rounds: int) -> list[Record]:
     return [record for _, record in simulation.rounds(rounds)]
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "feddyn", "fedcm", "krum", "fedavg + private-norms"])
 def test_a_buffer_of_the_cohort_that_restarts_after_the_flush_is_synchronous(method: str) -> None:
     algorithm = make(method)
@@ -59,6 +60,7 @@ def test_over_selection_by_one_is_synchronous_and_by_more_cancels_the_slowest() 
         assert all("cancelled" in why for _, why in record.absent)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("schedule", ["buffered(3)", "buffered(2, restart='flush')", "asynchronous"])
 def test_no_age_is_negative_and_each_task_counts_once(schedule: str) -> None:
     records = plans(Simulation(f"scaffold + {schedule}", blobs(range(3, 3 + 6)), LOCAL, cohort=4, durations=SPREAD), 40)

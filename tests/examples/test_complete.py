@@ -39,7 +39,7 @@ def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNDRIFT_CACHE", str(tmp_path / "cache"))
 
 
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=4)
 def test_the_bank(tmp_path: Path) -> None:
     summary = script("bank").main(tmp_path, rounds=6)
     assert summary["balanced_accuracy"] > 0.8 and summary["constant"]["balanced_accuracy"] == 0.5
@@ -52,7 +52,7 @@ def test_the_bank(tmp_path: Path) -> None:
     assert printed[::2] == found["prediction"]
 
 
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=4)
 def test_the_hospital(tmp_path: Path) -> None:
     summary = script("hospital").main(tmp_path, rounds=4)
     assert {"accuracy", "personal_accuracy"} <= set(summary)
@@ -66,6 +66,7 @@ def test_the_hospital(tmp_path: Path) -> None:
     assert printed[::2] == own["prediction"]
 
 
+@pytest.mark.sweep(every=4)
 def test_the_fleet(tmp_path: Path) -> None:
     summary = script("fleet").main(tmp_path, rounds=10)
     assert summary["mae"] < 0.5 * summary["constant"]["mae"]

@@ -84,7 +84,7 @@ def test_killed_in_the_middle_of_a_buffer() -> None:
     check(kills("scaffold + buffered(2)", "random:20"), 20)
 
 
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=4)
 def test_stopped_by_signals() -> None:
     found = kills("scaffold", "signals:4")
     check(found, 4)

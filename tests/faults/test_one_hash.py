@@ -28,6 +28,7 @@ print(fingerprint(state))
 """
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "feddyn", "fednova", "fedsmoo"])
 def test_a_hundred_orders_and_groupings_of_arrival(name: str) -> None:
     """Every upload passes a gate of its own group; the groups' totals are merged in any order, as nodes' sums are."""

@@ -41,6 +41,7 @@ def test_good_inputs_are_accepted(name: str) -> None:
             targets.attempt(name, data)
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("name", targets.TARGETS)
 def test_three_hundred_changed_inputs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -97,6 +97,7 @@ def test_whole_hessian_and_exact_trace() -> None:
     assert exact == pytest.approx(float(expected.trace()), abs=1e-12)
 
 
+@pytest.mark.sweep(every=4)
 def test_hutchinson_is_within_its_error() -> None:
     module, data = mlp(), batches()
     objective, matrix = EmpiricalLoss(module, loss, data), dense(module, data)

@@ -269,6 +269,7 @@ def test_probe_averages_over_examples_and_caps_them() -> None:
     assert torch.equal(capped, client_vectors(simulation, state, [4], samples=4)[0])
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("name", ["fedsam", "fedfft-d", "fedlesam-d", "fedgamma"])
 def test_probed_updates_are_those_of_the_next_round_and_change_nothing(name: str) -> None:
     """Also for methods with client state, which is read and not written."""

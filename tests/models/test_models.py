@@ -137,6 +137,7 @@ def test_lstm_size(symbols: int, published: int) -> None:
     assert bind(model).layout.size == 8 * symbols + small + linear(16, symbols)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.quick
 @pytest.mark.parametrize("name", IMAGE)
 @pytest.mark.parametrize(("channels", "image"), SHAPES)
@@ -164,6 +165,7 @@ def test_same_weights_under_the_same_seed(name: str) -> None:
     assert not torch.equal(first, other)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("name", FAST)
 def test_a_model_placed_elsewhere_is_the_model_there(name: str) -> None:
     """Loss and gradient at w + offset are those of a new model with these weights: no layer keeps old tensors."""
@@ -197,6 +199,7 @@ def test_small_cnn_reads_either_order_of_the_elements() -> None:
     torch.testing.assert_close(model.features(other), convolved)
 
 
+@pytest.mark.sweep(every=4)
 def test_the_lstm_learns_to_repeat() -> None:
     """Three clients with symbols of their own; FedSAM moves the weights away and back at each step."""
     text = torch.arange(12)[:, None].repeat(1, 4)

@@ -24,6 +24,7 @@ def test_sizes_are_those_of_the_sources() -> None:
     assert size(densenet121(10, norm="last")) == 6_956_298  # that of FedLAW's code: no norm after the stem
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("kind", ["group", "batch"])
 @pytest.mark.parametrize("image", [32, 64])
 def test_our_resnet18_is_that_of_torchvision(torchvision: ModuleType, kind: str, image: int) -> None:
@@ -94,6 +95,7 @@ def test_output(name: str, channels: int, image: int) -> None:
     assert out.isfinite().all()
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.usefixtures("torchvision")
 @pytest.mark.parametrize("name", EXTRA)
 def test_a_seed_fixes_the_weights_and_a_vector_holds_them(name: str) -> None:

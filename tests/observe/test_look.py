@@ -27,7 +27,7 @@ from undrift.runs.reading import open_checkpoint as look
 from undrift.runs.reading.open_checkpoint import open_scene
 from undrift.util.storage.jsonable import jsonable
 
-pytestmark = pytest.mark.usefixtures("tiny")
+pytestmark = [pytest.mark.usefixtures("tiny"), pytest.mark.xdist_group("observe")]  # one run for all
 
 EVERY = {"lens_every": 1}
 
@@ -66,6 +66,7 @@ def test_watching_changes_no_bit(method: str, tmp_path: Path) -> None:
     assert [row["lens_seconds"] for row in metrics] == [row["seconds"] for row in rows(seen.folder)]
 
 
+@pytest.mark.sweep(every=4)
 def test_a_row_tells_what_the_instruments_do(ended: Path) -> None:
     with open_scene(ended) as scene:
         job, layout = scene.simulation.job, scene.layout
@@ -91,7 +92,7 @@ def test_parts_and_rounds_are_chosen(tmp_path: Path) -> None:
     assert all(0 < x <= 1 for x in row["consensus"])
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_heterogeneity_during_a_run(ended: Path, tmp_path: Path) -> None:
     output = {**EVERY, "lens": ["heterogeneity"], "lens_filter": "gaussian(0.2)"}
     seen = start(settings(output=output), tmp_path / "run")
@@ -110,6 +111,7 @@ def test_heterogeneity_during_a_run(ended: Path, tmp_path: Path) -> None:
     assert row["heterogeneity"]["filter"] == "high_pass(r=0.3)"  # the method's own
 
 
+@pytest.mark.sweep(every=4)
 def test_resume_rewinds_the_rows(tmp_path: Path) -> None:
     whole = start(settings(rounds=4, output=EVERY), tmp_path / "whole")
 
@@ -195,7 +197,7 @@ def result(ended: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_everything_is_told(result: dict[str, Any]) -> None:
     assert result["round"] == 2 and len(result["clients"]) == 5 and result["skipped"] == {}
     assert set(result["seconds"]) == set(PARTS)
@@ -243,6 +245,7 @@ def test_the_numbers_are_those_of_the_instruments(result: dict[str, Any], ended:
     assert half.examples == 20 and result["surface"]["loss"][1][1] == pytest.approx(half.value())
 
 
+@pytest.mark.sweep(every=4)
 def test_updates_are_those_of_the_next_round(ended: Path, tmp_path: Path) -> None:
     """The clients' states are found on disk: SCAFFOLD's mean update leads to the next checkpoint's model."""
     with open_scene(ended) as scene:
@@ -263,6 +266,7 @@ def test_layers_to_align() -> None:
     assert lens.outlets(build("lstm", classes=9, symbols=9).eval(), text) == ["embedding", "head"]
 
 
+@pytest.mark.sweep(every=4)
 def test_a_part_that_fails_is_left_out(ended: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise RuntimeError("top: 0 of 2 eigenvalues were found")
@@ -337,6 +341,7 @@ def test_the_command(ended: Path) -> None:
     assert refused.exit_code == 2 and "undrift lens: look: no part is named 'x'; known are spectrum" in refused.output
 
 
+@pytest.mark.sweep(every=4)
 def test_stale_displacements_of_a_run_with_a_schedule(tmp_path: Path, ended: Path) -> None:
     config = settings(method="scaffold", schedule="buffered(2)", durations="log-normal(1, sd=1.5)", cohort=4, rounds=5)
     folder = start(config, tmp_path / "run").folder

@@ -19,7 +19,7 @@ from undrift.report import ReportError, draw_kind
 from undrift.runs import Config, start
 from undrift.runs.reading import open_checkpoint as look
 
-pytestmark = pytest.mark.usefixtures("tiny")
+pytestmark = [pytest.mark.usefixtures("tiny"), pytest.mark.xdist_group("observe")]  # one run for all
 
 FEW: dict[str, Any] = {"clients": 3, "examples": 20, "points": 3}
 
@@ -38,7 +38,7 @@ def refuse(message: str) -> Callable[..., None]:
     return raises
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_updates_that_cannot_be_computed_cost_what_needs_them_only(
     ended: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,7 +59,7 @@ def test_updates_that_cannot_be_computed_cost_what_needs_them_only(
     }
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_what_is_measured_again_is_no_longer_skipped(ended: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(lens, "tsne", refuse("no"))
@@ -114,6 +114,7 @@ def test_a_model_that_is_too_small_for_bands_has_its_other_numbers() -> None:
     assert "consensus" not in row and row["drift"] > 0 and row["heterogeneity"]["whole"]["between"] > 0
 
 
+@pytest.mark.sweep(every=4)
 def test_a_part_of_which_nothing_is_left_says_why(ended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lens, "tsne", refuse("no map"))
     monkeypatch.setattr(lens, "pca", refuse("no plane"))

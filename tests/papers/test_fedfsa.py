@@ -23,6 +23,7 @@ def trials(key: str, scale: Scale = "paper") -> dict[tuple[str, str], Trial]:
     return {(t.setting, t.label): t for t in built.trials() if t.config.seed == built.seeds[0]}
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("scale", ["paper", "small"])
 @pytest.mark.parametrize("key", PAPER.items)
 def test_every_row_is_judged_by_personal_models_on_held_out_data(key: str, scale: Scale) -> None:
@@ -56,6 +57,7 @@ def test_the_protocol_of_section_5_1() -> None:
     ]
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize(
     ("part", "preset"),
     [

@@ -12,6 +12,7 @@ LOCAL = {"cifar10", "fashion-mnist", "shakespeare"}
 """Data on a machine without a network."""
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("key", PAPER.items)
 def test_both_scales(key: str) -> None:
     item = PAPER.items[key]

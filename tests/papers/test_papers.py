@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import undrift
+from make_papers import page
 from undrift.cli import app
 from undrift.papers import (
     Item,
@@ -29,7 +30,6 @@ from undrift.papers import (
 )
 from undrift.papers.catalogue import split_measure
 from undrift.papers.estimate import gradients
-from undrift.papers.page import page
 from undrift.papers.runner import Scale
 from undrift.runs import Config, ConfigError
 from undrift.runs.settings.named_arguments import parts
@@ -240,6 +240,7 @@ def test_an_item_has_its_number_and_what_its_figures_show(name: str, key: str) -
         assert all(any(drawing.shows(trial.setting, trial.label) for trial in trials) for trials in both)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(("name", "key"), [(name, key) for name, key in ITEMS if not paper(name).items[key].runs])
 def test_the_small_scale_needs_no_network_and_few_rounds(name: str, key: str) -> None:
     built = comparison(paper(name), paper(name).items[key], "small")
@@ -250,6 +251,7 @@ def test_the_small_scale_needs_no_network_and_few_rounds(name: str, key: str) ->
     assert len(built.seeds) >= 2 or max(config.rounds for config in configs) == 1  # a partition is drawn once
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("name", papers())
 def test_published_numbers_have_their_runs(name: str) -> None:
     whole = paper(name)

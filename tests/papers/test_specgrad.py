@@ -47,6 +47,7 @@ def covered(name: str, image: int = 32) -> tuple[set[str], set[str]]:
     return {key for key, shape in shapes.items() if chosen.covers(key, shape)}, set(shapes)
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("model", CONVOLUTIONAL)
 def test_table_2_filters_every_tensor_of_a_convolutional_network(model: str) -> None:
     filtered, whole = covered(model)

@@ -45,6 +45,7 @@ def test_the_value_of_opacus() -> None:
     assert sampled_epsilon(1.5, 0.04, 1e-5, rounds=90 * 25) == pytest.approx(7.32911117143, rel=1e-9)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("order", [1.1, 1.7, 2.5, 3.0, 6.5, 9.9])
 @pytest.mark.parametrize(("rate", "noise"), [(0.01, 1.0), (0.3, 0.8), (0.9, 2.0)])
 def test_divergences_are_the_integrals(order: float, rate: float, noise: float) -> None:

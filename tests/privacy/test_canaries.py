@@ -81,6 +81,7 @@ def test_without_noise_canaries_are_found() -> None:
     assert found.epsilon == inf and found.bound > 10 and found.holds and found.row()["epsilon"] is None
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(
     "method",
     ["uniform + private-sum(0.1, 1)", "scaffold + private-sum(0.1, 2)", "uniform + private-quantile(0.1, noise=1)"],
@@ -122,6 +123,7 @@ def test_noise_that_is_missing_is_found() -> None:
     assert not found.holds and found.bound > found.epsilon and "REFUTED" in str(found)
 
 
+@pytest.mark.sweep(every=4)
 def test_canaries_audit_noise_that_is_in_shares() -> None:
     """Below the claimed epsilon with it, large without, and refuted where the clients leave their shares out."""
     method, secure = "uniform + private-shares(0.1, 1, 5)", Secure(least=5)

@@ -123,6 +123,7 @@ def images(noise: float) -> list[Inversion]:
     return invert_uploads(Simulation("fedavg", made, local, cohort=2), iterations=80)
 
 
+@pytest.mark.sweep(every=4)
 def test_a_search_recovers_an_image_from_a_convolutional_network_unless_there_is_noise() -> None:
     plain, noisy = images(0.0)[0], images(4.0)[0]
     assert plain.attack == "search" and plain.seen == "the upload"

@@ -89,7 +89,7 @@ def test_methods_in_the_same_plane(runs: list[Path], tmp_path: Path) -> None:
     assert "centre, in all directions, is: fedsam " in figure.reading
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_the_filter_of_a_look_is_ones_own_choice(runs: list[Path]) -> None:
     asked: dict[str, Any] = {"clients": 4, "parts": ["divergence"], "round": 2}
     result = look.look(runs[0], filter="gaussian(0.3)", **asked)
@@ -119,6 +119,7 @@ def test_what_cannot_be_drawn_says_why(runs: list[Path], tmp_path: Path) -> None
         draw_kind("variance", [plain], tmp_path)
 
 
+@pytest.mark.sweep(every=4)
 def test_heterogeneity_of_every_round_that_was_kept(runs: list[Path], tmp_path: Path) -> None:
     assert drawn("heterogeneity", runs, tmp_path) == ["heterogeneity", "heterogeneity-dissimilarity"]
     panels = dict(figures(runs)["heterogeneity"].parts)
@@ -133,6 +134,7 @@ def test_heterogeneity_of_every_round_that_was_kept(runs: list[Path], tmp_path: 
     assert len(part.tables[0].rows) == 6 and not part.missing
 
 
+@pytest.mark.sweep(every=4)
 def test_what_was_measured_during_a_run_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = {"lens_every": 1, "lens": ["heterogeneity"]}
     folder = start(Config.build({**RUN, "rounds": 2, "output": output}), tmp_path / "run").folder
@@ -142,6 +144,7 @@ def test_what_was_measured_during_a_run_is_drawn(tmp_path: Path, monkeypatch: py
     assert list(whole.x) == [1, 2] and kept.label == "fedavg, after high_pass(r=0.05)"
 
 
+@pytest.mark.sweep(every=4)
 def test_a_kept_round_is_drawn_instead_of_the_last(runs: list[Path], tmp_path: Path) -> None:
     paths = draw_kind("variance", runs, tmp_path, clients=4, round=1)
     assert [path.name for path in paths] == [f"variance-perturbation-round-1.{end}" for end in ("png", "pdf")]
@@ -237,6 +240,7 @@ def test_the_command(runs: list[Path], tmp_path: Path) -> None:
     assert cli.invoke(app, ["figure", "nothing", str(runs[0])]).exit_code == 2
 
 
+@pytest.mark.sweep(every=4)
 def test_what_a_look_lacks_is_measured_as_the_rest_of_it_was(tmp_path: Path) -> None:
     folder = start(Config.build({**RUN, "rounds": 1}), tmp_path / "run").folder
     before = look.look(folder, clients=3, seed=5, parts=["divergence"])

@@ -277,6 +277,7 @@ def test_page_and_print_follow_one_description() -> None:
     assert dots.legend and dots.marks == (Dots("", 0, [2], [3], ["q"]), Dots("one", 1, [0, 4], [1, 5], ["p", "r"]))
 
 
+@pytest.mark.sweep(every=4)
 def test_prints(material: Material, tmp_path: Path) -> None:
     names = ("curve-accuracy-rounds-even", "partition-even", "clients-even", "landscape-contour-even", "updates-even")
     chosen = [replace(figure(material, name), title="costs $5 and $6") for name in names]

@@ -22,7 +22,7 @@ def run(folder: Path, **more: Any) -> Any:
     return start(task=lines(name="lines"), folder=folder, **settings)
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_backups_of_a_run_in_progress_resume_to_its_bits(tmp_path: Path) -> None:
     """Another thread makes them all the time, at any moment of a round."""
     done, made = Event(), list[Path]()

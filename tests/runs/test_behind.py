@@ -78,6 +78,7 @@ def test_an_evaluation_that_fails_raises_when_its_round_is_stored() -> None:
         rounds.finish()
 
 
+@pytest.mark.sweep(every=4)
 def test_same_bits_and_rows(tmp_path: Path, behind: None, threads: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     late = start(settings(), tmp_path / "late")
     assert threads[:4] == ["evaluation_0"] * 4

@@ -69,7 +69,7 @@ def test_the_best_round_is_kept_besides_the_last_ones(method: str, tmp_path: Pat
     assert files(tmp_path / "cut" / "best") == files(whole.folder / "best")
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 @pytest.mark.usefixtures("early")
 def test_a_best_round_off_the_schedule_survives_a_rewind(tmp_path: Path) -> None:
     output = {**OUTPUT, "checkpoint_every": 4}
@@ -133,6 +133,7 @@ def again(folder: Path, **changes: Any) -> dict[str, Any]:
     return start(folder=folder, resume=True, **{**RUN, "rounds": 5, "output": OUTPUT, **changes}).summary
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.usefixtures("early")
 def test_a_best_round_from_before_it_was_asked_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The state of the last checkpoint can be kept; for another the run warns, and nothing else is called the best."""

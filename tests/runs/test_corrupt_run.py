@@ -87,7 +87,7 @@ def test_test_images_are_the_same_for_all_methods_and_seeds() -> None:
         assert torch.equal(one.under(kind).inputs, two.under(kind).inputs)
 
 
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=4)
 def test_severity_and_types_are_recorded_and_resumed(tmp_path: Path) -> None:
     text = "corrupt, types=fog+contrast+fog, severity=5"
     whole = start(settings(partition=text, rounds=3), tmp_path / "whole")

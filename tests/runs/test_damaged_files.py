@@ -51,6 +51,7 @@ def test_a_damaged_row_is_named_or_dropped(tmp_path: Path) -> None:
     assert Metrics(path, needed=False).rows() == [{"round": 1}, {"round": 3}]
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.usefixtures("tiny")
 def test_a_run_resumes_without_its_lens_and_names_its_partition(tmp_path: Path) -> None:
     class StopError(Exception):

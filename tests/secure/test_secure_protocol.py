@@ -77,6 +77,7 @@ def test_the_sum_is_the_plain_one(count: int) -> None:
     assert torch.equal(found.pack().data, plain(inputs, range(count)).pack().data)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(("count", "neighbours"), [(10, 128), (24, 16)])
 def test_the_sum_is_the_plain_one_of_the_survivors(step: str, count: int, neighbours: int) -> None:

@@ -32,6 +32,7 @@ def simulate(method: str | Algorithm, **settings: Any) -> Simulation:
     return Simulation(method, TASK, LOCAL, **{"cohort": 10, "seed": 3, **settings})
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(("method", "rounds"), CASES)
 def test_a_secure_run_ends_with_the_hash_of_the_plain_one(
     method: str, rounds: int, monkeypatch: pytest.MonkeyPatch

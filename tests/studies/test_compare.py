@@ -59,7 +59,7 @@ def done(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, di
     return out, compare(built(), out)
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_layout_and_files(done: tuple[Path, dict[str, Any]]) -> None:
     out, table = done
     places = [f"{s}/{m}/seed-{k}" for s in ("plain", "even") for m in LABELS for k in (0, 1)]
@@ -180,6 +180,7 @@ def test_one_failing_run_leaves_the_others(tmp_path: Path, monkeypatch: pytest.M
     assert "broken" in failure["trace"]
 
 
+@pytest.mark.sweep(every=4)
 def test_a_folder_of_other_settings_is_refused(done: tuple[Path, dict[str, Any]], started: list[str]) -> None:
     """Nothing is written: the files of the finished comparison stay as they are."""
     other = built(base=merge_settings(FILE["base"], {"local": {"lr": 0.05}, "model": "cnn"}), settings={"plain": {}})

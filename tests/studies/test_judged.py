@@ -167,7 +167,7 @@ def done(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, di
     return out, compare(Comparison.build({"name": "toys", "seeds": [0, 1], "base": base, "methods": methods}), out)
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_a_personal_method_is_compared_by_its_personal_models(done: tuple[Path, dict[str, Any]]) -> None:
     out, table = done
     fedavg, fedper = table["rows"]

@@ -74,7 +74,7 @@ def test_every_row_is_tuned_inside_its_grid_on_other_seeds(done: tuple[Path, dic
     assert {name.split("seed-")[1] for name in hashes(out) if not name.startswith("tuning")} == {"0", "1", "2"}
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 def test_trials_are_scored_as_runs_are_judged(done: tuple[Path, dict[str, Any]]) -> None:
     """By the mean of the last three evaluations: of held-out examples in a trial, of the test set in a run."""
     out, table = done
@@ -206,6 +206,7 @@ def test_late_is_the_mean_of_the_last_three() -> None:
     assert [score(rows, by) for by in ("best", "last", "late")] == [0.9, 0.3, pytest.approx(0.2)]
 
 
+@pytest.mark.sweep(every=4)
 def test_the_command(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     plain = tmp_path / "plain.toml"
     plain.write_text('seeds = [0, 1]\nmethods = [{ method = "fedavg" }]\nbase = { data = "digits" }\n')

@@ -67,7 +67,7 @@ def test_own_models_must_be_allowed_and_the_others_named() -> None:
             built(methods=rows, settings={}, **changes)
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.sweep(every=4)
 @pytest.mark.usefixtures("tiny")
 def test_a_row_trains_its_own_model(tmp_path: Path) -> None:
     """The other rows keep theirs, whether they come before or after it; data and partition are shared."""

@@ -6,9 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.core.method.block import Block
-from undrift.core.method.view import Start, View
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import Block, Layout, Start, Vector
+from undrift.core.method.view import View
 
 
 class ClassRows(NamedTuple):

@@ -13,11 +13,10 @@ from typing_extensions import TypeVar
 
 from undrift.blocks.drift.feddyn import FedDyn
 from undrift.blocks.server_optimizer.server_sam import ServerSAM
-from undrift.core.method.block import Block, ServerOptimizer
-from undrift.core.method.defaults import Average
-from undrift.core.method.view import ServerView, Start, View
-from undrift.core.model.flat_model import Vector, unit
-from undrift.core.records.types import Array, UpT
+from undrift.core import Array, Average, Block, ServerOptimizer, ServerView, Start, Vector, unit
+from undrift.core.method.view import View
+from undrift.core.records.types import UpT
+from undrift.util.naming.ranges import Count, NonNegative
 
 HeldT = TypeVar("HeldT", default=None)
 
@@ -54,20 +53,9 @@ class Scoring(Block[Compass, None, Compass, UpT, HeldT]):
         length: how many numbers a sketch has; the cosine is off by about 1/sqrt(length).
     """
 
-    kappa: float = field(default=0.5, kw_only=True)
-    batches: int = field(default=3, kw_only=True)
-    length: int = field(default=256, kw_only=True)
-
-    def __post_init__(self) -> None:
-        self.positive("kappa", self.kappa)
-        for name, value in (("batches", self.batches), ("length", self.length)):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{type(self).__name__}: {name} must be a whole number of 1 or more, got {value}")
-
-    def positive(self, name: str, value: float) -> None:
-        """Refuse a strength that is not a finite number of 0 or more."""
-        if not 0 <= value < float("inf"):
-            raise ValueError(f"{type(self).__name__}: {name} must be 0 or more and finite, got {value}")
+    kappa: NonNegative = field(default=0.5, kw_only=True)
+    batches: Count = field(default=3, kw_only=True)
+    length: Count = field(default=256, kw_only=True)
 
     @property
     def follows(self) -> bool:
@@ -90,10 +78,6 @@ class Scoring(Block[Compass, None, Compass, UpT, HeldT]):
     def init_server(self, w: Vector) -> Compass:
         """Zero: in round 0 all clients agree alike."""
         return Compass(torch.zeros(self.length, dtype=w.dtype))
-
-    def send(self, view: ServerView[Compass]) -> Compass:
-        """The sketch."""
-        return view.state
 
     def receive(self, delta: Vector, up: UpT, view: ServerView[Compass]) -> tuple[Vector, Compass]:
         """The sketch of this round's step."""

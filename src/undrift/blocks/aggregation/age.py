@@ -7,11 +7,8 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
-from undrift.core.method.aggregation import Summing, Weights
-from undrift.core.method.schedule import Synchronous
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Upload
+from undrift.core import ServerView, Summing, Synchronous, Upload, Vector
+from undrift.core.method.aggregation import Weights
 
 Rule = Literal["constant", "polynomial", "hinge", "reciprocal"]
 Positive = Annotated[float, Field(gt=0, le=1e6, strict=True)]
@@ -41,9 +38,6 @@ class ByAge(Summing):
     a: Positive = 0.5
     b: Positive = 4.0
     examples: bool = False
-
-    def __post_init__(self) -> None:
-        """The annotations have all rules."""
 
     def factor(self, age: int) -> float:
         """The function s."""

@@ -10,10 +10,8 @@ from torch import Tensor
 
 from undrift.blocks.aggregation.adam import FewNumbersAdam
 from undrift.blocks.aggregation.rows import blend
-from undrift.core.method.aggregation import Gathering
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector, unit
-from undrift.core.records.types import Array, Upload
+from undrift.core import Array, Gathering, ServerView, Upload, Vector, unit
+from undrift.util.naming.ranges import Natural, NonNegative
 
 _CHUNK = 1 << 16  # coordinates at a time: double precision never doubles the memory
 
@@ -38,14 +36,8 @@ class ByAgreement(Gathering[Logits]):
 
     reports = ("weight",)
 
-    steps: int = 1
-    lr: float = 1e-3
-
-    def __post_init__(self) -> None:
-        if self.steps < 0:
-            raise ValueError(f"ByAgreement: steps must be 0 or more, got {self.steps}")
-        if not 0 <= self.lr < float("inf"):
-            raise ValueError(f"ByAgreement: lr must be 0 or more and finite, got {self.lr}")
+    steps: Natural = 1
+    lr: NonNegative = 1e-3
 
     def init_server(self, w: Vector) -> Logits:
         """No client yet."""

@@ -5,10 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from undrift.blocks.aggregation.rows import blend, by_norm, norm
-from undrift.core.method.aggregation import Robust
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Upload
+from undrift.core import Robust, ServerView, Upload, Vector
 
 
 @dataclass(frozen=True)

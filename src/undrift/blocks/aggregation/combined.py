@@ -12,12 +12,7 @@ from undrift.blocks.class_features import features_at, refuses_fixed, refuses_sa
 from undrift.blocks.objective.contrast import last_linear
 from undrift.blocks.personalization.adaptive import reads_steps
 from undrift.blocks.personalization.gaussian_head import GaussianHead
-from undrift.core.method.aggregation import Gathering
-from undrift.core.method.block import Needs
-from undrift.core.method.schedule import Synchronous
-from undrift.core.method.view import End, ServerView, Start
-from undrift.core.model.flat_model import Layout, Vector
-from undrift.core.records.types import Array, Upload
+from undrift.core import Array, End, Gathering, Layout, Needs, ServerView, Start, Synchronous, Upload, Vector
 
 
 class HeadSpread(NamedTuple):
@@ -55,12 +50,8 @@ class CombinedHeads(Gathering[HeadChoice, Candidate, HeadChoice, HeadSpread, Hea
     new. A client is evaluated with the head it last trained.
     """
 
+    needs = Needs(labels=True)
     personalizes = True
-
-    @property
-    def needs(self) -> Needs:
-        """Class labels in the batches."""
-        return Needs(labels=True)
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Readers of gradient steps; heads of several versions, or that are computed; several features per example."""
@@ -78,10 +69,6 @@ class CombinedHeads(Gathering[HeadChoice, Candidate, HeadChoice, HeadSpread, Hea
     def init_client(self, w: Vector) -> Candidate:
         """No head."""
         return Candidate(w.new_empty(0), w.new_empty(0), 0.0)
-
-    def send(self, view: ServerView[HeadChoice]) -> HeadChoice:
-        """All heads of the last round."""
-        return view.state
 
     def begin(self, sent: HeadChoice, kept: Candidate, start: Start) -> HeadSpread:
         """Measure the features, and take the first step at the combined head."""

@@ -8,11 +8,8 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.aggregation.rows import mean
-from undrift.core.method.aggregation import Gathering
-from undrift.core.method.block import Needs
-from undrift.core.method.view import End, ServerView
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Upload
+from undrift.core import End, Gathering, Needs, ServerView, Upload, Vector
+from undrift.util.naming.ranges import NonNegative
 
 
 class Skew(NamedTuple):
@@ -34,26 +31,19 @@ class ByDiscrepancy(Gathering[None, None, None, Skew]):
         reference: the share of each class; () takes all classes alike.
     """
 
+    needs = Needs(labels=True)
     reports = ("weight", "skew")
 
-    a: float = 0.5
-    b: float = 0.1
+    a: NonNegative = 0.5
+    b: NonNegative = 0.1
     metric: str = "kl"
     reference: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, value in {"a": self.a, "b": self.b}.items():
-            if not 0 <= value < float("inf"):
-                raise ValueError(f"ByDiscrepancy: {name} must be 0 or more and finite, got {value}")
         if self.metric not in ("kl", "l2"):
             raise ValueError(f'ByDiscrepancy: metric must be "kl" or "l2", got {self.metric!r}')
         if self.reference and (min(self.reference) <= 0 or abs(sum(self.reference) - 1) > 1e-6):
             raise ValueError(f"ByDiscrepancy: reference must be positive shares that sum to 1, got {self.reference}")
-
-    @property
-    def needs(self) -> Needs:
-        """Class labels."""
-        return Needs(labels=True)
 
     def finish(self, state: None, end: End) -> tuple[Skew, None]:
         """Measure the skew of the client's labels."""

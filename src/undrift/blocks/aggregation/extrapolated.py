@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
-from undrift.core.method.aggregation import Summing
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector, double
-from undrift.core.records.types import Upload
+from undrift.core import ServerView, Summing, Upload, Vector
+from undrift.core.model.flat_model import double
+from undrift.util.naming.ranges import AboveZero
 
 
 @dataclass(frozen=True)
@@ -25,12 +24,8 @@ class Extrapolated(Summing):
     scalars = ("square",)
     reports = ("eta",)
 
-    eps: float = 1e-3
+    eps: AboveZero = 1e-3
     by_examples: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.eps > 0:
-            raise ValueError(f"Extrapolated: eps must be positive, got {self.eps}")
 
     def weigh(self, upload: Upload, up: None, age: int) -> Mapping[str, float]:
         """One or the number of examples, and as often the square of the displacement's norm."""

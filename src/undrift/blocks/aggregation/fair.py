@@ -6,11 +6,9 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.core.method.aggregation import Summing
-from undrift.core.method.block import Needs
-from undrift.core.method.view import End, ServerView, Start
-from undrift.core.model.flat_model import Vector, double
-from undrift.core.records.types import Upload
+from undrift.core import End, Needs, ServerView, Start, Summing, Upload, Vector
+from undrift.core.model.flat_model import double
+from undrift.util.naming.ranges import NonNegative
 
 
 class Fair(NamedTuple):
@@ -31,11 +29,7 @@ class QFair(Summing[None, None, None, Fair, float]):
 
     reports = ("weight",)
 
-    q: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.q < float("inf"):
-            raise ValueError(f"QFair: q must be 0 or more and finite, got {self.q}")
+    q: NonNegative = 1.0
 
     @property
     def needs(self) -> Needs:

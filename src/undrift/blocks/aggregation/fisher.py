@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from undrift.core.method.aggregation import Summing
-from undrift.core.method.view import End
-from undrift.core.records.types import Upload
+from undrift.core import End, Summing, Upload
 
 
 class Trace(NamedTuple):

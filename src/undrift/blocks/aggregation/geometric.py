@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from undrift.blocks.aggregation.rows import by_norm, mean, norm
-from undrift.core.method.aggregation import Robust
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Upload
+from undrift.core import Robust, ServerView, Upload, Vector
+from undrift.util.naming.ranges import Natural, Positive
 
 
 @dataclass(frozen=True)
@@ -21,15 +19,9 @@ class GeometricMedian(Robust):
         by_examples: whether a_i is n_i; otherwise every a_i is 1.
     """
 
-    passes: int = 4
-    floor: float = 1e-5
+    passes: Natural = 4
+    floor: Positive = 1e-5
     by_examples: bool = True
-
-    def __post_init__(self) -> None:
-        if self.passes < 0:
-            raise ValueError(f"GeometricMedian: passes must be 0 or more, got {self.passes}")
-        if not 0 < self.floor < float("inf"):
-            raise ValueError(f"GeometricMedian: floor must be positive and finite, got {self.floor}")
 
     def weigh(self, upload: Upload, up: None, age: int) -> float:
         """The number of examples, or one."""

@@ -9,10 +9,7 @@ from torch import Tensor
 
 from undrift.blocks.aggregation.median import coordinate_median
 from undrift.blocks.aggregation.rows import check_bad, count_tolerated, mean, norm
-from undrift.core.method.aggregation import Robust
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Upload
+from undrift.core import Robust, ServerView, Upload, Vector
 
 
 def distances(uploads: Sequence[Upload]) -> Tensor:

@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.core.method.aggregation import Summing
-from undrift.core.method.view import End, ServerView
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Upload
+from undrift.core import End, ServerView, Summing, Upload, Vector
+from undrift.util.naming.ranges import Positive
 
 
 class Loss(NamedTuple):
@@ -39,15 +37,13 @@ class ByLoss(Summing[None, None, None, Loss]):
     reports = ("weight",)
 
     rule: str = "inverse"
-    temperature: float = 1.0
+    temperature: Positive = 1.0
 
     def __post_init__(self) -> None:
         if self.rule not in ("inverse", "softmax"):
             raise ValueError(
                 f'ByLoss: rule must be "inverse" or "softmax", got {self.rule!r}; the complement is LossComplement()'
             )
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"ByLoss: temperature must be positive and finite, got {self.temperature}")
 
     def finish(self, state: None, end: End) -> tuple[Loss, None]:
         """The loss of the round."""

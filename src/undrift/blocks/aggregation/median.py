@@ -7,10 +7,7 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.aggregation.rows import check_bad, count_tolerated
-from undrift.core.method.aggregation import Robust
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Upload
+from undrift.core import Robust, ServerView, Upload, Vector
 
 _PIECE = 1 << 18  # coordinates at a time: sorting takes four times the memory of what is sorted
 

@@ -7,11 +7,8 @@ from typing import NamedTuple
 from undrift.blocks.drift.feddyn import FedDyn
 from undrift.blocks.momentum.local_momentum import LocalMomentum
 from undrift.blocks.objective.proximal import Proximal
-from undrift.core.method.aggregation import Summing
-from undrift.core.method.block import LocalOptimizer
-from undrift.core.method.view import End, ServerView
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Upload
+from undrift.core import End, LocalOptimizer, ServerView, Summing, Upload, Vector
+from undrift.util.naming.ranges import Fraction, NonNegative
 
 
 def reach(steps: int, rho: float = 0.0, pull: float = 0.0, factor: Callable[[int], float] = lambda _: 1.0) -> float:
@@ -52,14 +49,8 @@ class Normalized(Summing[None, None, None, Reach]):
 
     scalars = ("examples",)
 
-    rho: float = 0.0
-    mu: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rho < 1:
-            raise ValueError(f"Normalized: rho must be in [0, 1), got {self.rho}")
-        if not 0 <= self.mu < float("inf"):
-            raise ValueError(f"Normalized: mu must be 0 or more and finite, got {self.mu}")
+    rho: Fraction = 0.0
+    mu: NonNegative = 0.0
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Steps with another optimizer, momentum or proximal term than those whose reach it computes."""

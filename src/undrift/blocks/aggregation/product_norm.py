@@ -5,11 +5,9 @@ from math import isfinite, sqrt
 from typing import NamedTuple
 
 from undrift.blocks.personalization.factors import check_shared
-from undrift.core.method.aggregation import Summing, Weights
-from undrift.core.method.block import Needs
-from undrift.core.method.view import End
+from undrift.core import End, Needs, Summing, Upload
+from undrift.core.method.aggregation import Weights
 from undrift.core.model.pairs import find_pairs, product_norm
-from undrift.core.records.types import Upload
 
 
 class Size(NamedTuple):
@@ -25,10 +23,7 @@ class ByProductNorm(Summing[None, None, None, Size]):
     Clients whose products are zero do not count; if all are, the model stays.
     """
 
-    @property
-    def needs(self) -> Needs:
-        """A model with adapters."""
-        return Needs(model="adapted")
+    needs = Needs(model="adapted")
 
     def finish(self, state: None, end: End) -> tuple[Size, None]:
         """The norm of the products, if both factors are shared."""

@@ -4,19 +4,16 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from undrift.blocks.aggregation.rows import mean
 from undrift.blocks.personalization.factors import check_shared, needs_both_factors, overlaps, remembers_directions
-from undrift.core.method.aggregation import Gathering
-from undrift.core.method.block import Needs
-from undrift.core.method.defaults import Average
-from undrift.core.method.view import End, ServerView
-from undrift.core.model.flat_model import Vector
+from undrift.core import Average, End, Gathering, Needs, ServerView, Upload, Vector
 from undrift.core.model.pairs import Pair, find_pairs, truncate, write_pairs
-from undrift.core.records.types import Upload
+from undrift.util.naming.ranges import Range
 
 Matrices = tuple[Tensor, Tensor]
 """B and A."""
@@ -26,10 +23,7 @@ Matrices = tuple[Tensor, Tensor]
 class _OfProducts(Gathering):
     """The mean by examples, in which the factors of every adapter are other ones."""
 
-    @property
-    def needs(self) -> Needs:
-        """A model with adapters."""
-        return Needs(model="adapted")
+    needs = Needs(model="adapted")
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Factors that are not both shared and trained, and uploads that start from several models."""
@@ -86,11 +80,7 @@ class CorrectedFactor(_OfProducts):
         lam: strength of the ridge; a large one leaves the means of the factors.
     """
 
-    lam: float = 0.01
-
-    def __post_init__(self) -> None:
-        if not 0 < self.lam <= float("inf"):
-            raise ValueError(f"CorrectedFactor: lam must be positive, inf for no correction, got {self.lam}")
+    lam: Annotated[float, Range("positive, inf for no correction", lambda x: x > 0)] = 0.01
 
     def factors(self, pair: Pair, stacked: Matrices, averaged: Matrices) -> Matrices:
         """The ridge solution, from matrices as small as the ranks."""

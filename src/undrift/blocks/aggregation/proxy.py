@@ -8,11 +8,8 @@ from torch import Tensor
 
 from undrift.blocks.aggregation.adam import FewNumbersAdam
 from undrift.blocks.aggregation.rows import blend
-from undrift.core.method.aggregation import Gathering
-from undrift.core.method.block import Needs
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Upload
+from undrift.core import Gathering, Needs, ServerView, Upload, Vector
+from undrift.util.naming.ranges import Natural, Positive
 
 
 @dataclass(frozen=True)
@@ -28,25 +25,17 @@ class ByProxy(Gathering):
         shrink: whether gamma is learned; otherwise it is 1.
     """
 
+    needs = Needs(proxy=True)
     reports = ("weight", "shrink")
 
-    epochs: int = 20
-    lr: float = 0.01
+    epochs: Natural = 20
+    lr: Positive = 0.01
     form: str = "exp"
     shrink: bool = True
 
     def __post_init__(self) -> None:
-        if self.epochs < 0:
-            raise ValueError(f"ByProxy: epochs must be 0 or more, got {self.epochs}")
-        if not 0 < self.lr < float("inf"):
-            raise ValueError(f"ByProxy: lr must be positive and finite, got {self.lr}")
         if self.form not in ("exp", "quad"):
             raise ValueError(f'ByProxy: form must be "exp" or "quad", got {self.form!r}')
-
-    @property
-    def needs(self) -> Needs:
-        """Proxy data at the server."""
-        return Needs(proxy=True)
 
     def weigh(self, upload: Upload, up: None, age: int) -> float:
         """The number of examples, which weighs running statistics."""

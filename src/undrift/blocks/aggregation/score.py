@@ -2,16 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from undrift.blocks.score import Compass, Score, Scored, Scoring, sketch
-from undrift.core.method.aggregation import Gathering, Summing
-from undrift.core.method.block import Needs
-from undrift.core.method.view import End, ServerView, Start
-from undrift.core.model.flat_model import Vector, unit
-from undrift.core.records.types import Upload
+from undrift.core import End, Gathering, Needs, ServerView, Start, Summing, Upload, Vector, unit
+from undrift.util.naming.ranges import NonNegative, Range, Share
 
 
 @dataclass(frozen=True)
@@ -21,25 +19,16 @@ class _Scored(Scoring[Score, Score]):
     A score that the perturbation has taken is used as it is.
     """
 
+    needs = Needs(reads=("perturbation",))  # a perturbation may have taken the score
     reports = ("weight", "steepness", "agreement")
 
-    gamma: float = 1.0
-    beta: float = 0.8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.positive("gamma", self.gamma)
-        self.positive("beta", self.beta)
+    gamma: NonNegative = 1.0
+    beta: NonNegative = 0.8
 
     @property
     def follows(self) -> bool:
         """In the weight itself, or through the steepness."""
         return self.beta > 0 or (self.gamma > 0 and self.kappa > 0)
-
-    @property
-    def needs(self) -> Needs:
-        """A perturbation may have taken the score."""
-        return Needs(reads=("perturbation",))
 
     def begin(self, sent: Compass, kept: None, start: Start) -> Score:
         """The score the perturbation has taken and reported, or one of its own."""
@@ -109,17 +98,8 @@ class Dampened(_Scored, Gathering[Compass, None, Compass, Score, Score]):
         length: how many numbers a sketch has.
     """
 
-    clusters: int = 2
-    damp: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.clusters, int) or self.clusters < 1:
-            raise ValueError(
-                f"Dampened: clusters must be a whole number of 1 or more, got {self.clusters}; ByScore dampens nothing"
-            )
-        if not 0 <= self.damp <= 1:
-            raise ValueError(f"Dampened: damp must be in [0, 1], got {self.damp}")
+    clusters: Annotated[int, Range("a whole number of 1 or more", lambda x: x >= 1, "; ByScore dampens nothing")] = 2
+    damp: Share = 0.5
 
     def weigh(self, upload: Upload, up: Score, age: int) -> float:
         """The weight of the score."""

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from undrift.blocks.aggregation.rows import mean, norm
-from undrift.core.method.aggregation import Gathering
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Upload
+from undrift.core import Gathering, ServerView, Upload, Vector
+from undrift.util.naming.ranges import NonNegative
 
 
 @dataclass(frozen=True)
@@ -26,13 +24,11 @@ class LayerShrinking(Gathering):
 
     reports = ("shrink",)
 
-    beta: float = 0.03
+    beta: NonNegative = 0.03
     low: float = 0.01
     high: float = 0.2
 
     def __post_init__(self) -> None:
-        if not 0 <= self.beta < float("inf"):
-            raise ValueError(f"LayerShrinking: beta must be 0 or more and finite, got {self.beta}")
         if not 0 <= self.low <= self.high < float("inf"):
             raise ValueError(f"LayerShrinking: 0 <= low <= high is needed, got low {self.low} and high {self.high}")
 

@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from undrift.core.method.aggregation import Summing
-from undrift.core.method.defaults import ByExamples
-from undrift.core.records.types import Upload
+from undrift.core import ByExamples, Summing, Upload
 
 __all__ = ["ByExamples", "Uniform"]
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 
-from undrift.core.method.block import Correction, LocalOptimizer
-from undrift.core.method.view import End, ServerView, Step, Sums
-from undrift.core.model.flat_model import Vector
+from undrift.core import Correction, End, LocalOptimizer, ServerView, Step, Sums, Vector
+from undrift.util.naming.ranges import Range, positive
 
 
 class Dual(NamedTuple):
@@ -30,13 +29,7 @@ class FedDyn(Correction[Dual, Dual]):
     vectorises = True
     reports = ("client_norm", "server_norm")
 
-    mu: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not 0 < self.mu < float("inf"):
-            raise ValueError(
-                f"FedDyn: mu must be positive and finite, got {self.mu}; without a dual use no drift block"
-            )
+    mu: Annotated[float, Range("positive and finite", positive, "; without a dual use no drift block")] = 0.1
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Weight decay that is not part of the loss."""
@@ -47,14 +40,6 @@ class FedDyn(Correction[Dual, Dual]):
             f"needs weight decay in the gradient, found {optimizer!r}: a dual is the gradient of a client's loss at "
             "its minimum, and decoupled decay belongs to no loss; LocalAdam has it in the gradient"
         )
-
-    def init_server(self, w: Vector) -> Dual:
-        """Zero."""
-        return Dual(torch.zeros_like(w))
-
-    def init_client(self, w: Vector) -> Dual:
-        """Zero."""
-        return Dual(torch.zeros_like(w))
 
     def adjust(self, grad: Vector, state: Dual, step: Step) -> Vector:
         """The gradient of the dynamically regularised loss."""

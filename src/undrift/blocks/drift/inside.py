@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 
 from undrift.blocks.drift.scaffold import KeptVariates, Variate
-from undrift.core.method.view import End, ServerView, Start, Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, ServerView, Start, Step, Vector
+from undrift.util.naming.ranges import PositiveShare
 
 
 class PathVariates(NamedTuple):
@@ -60,11 +60,7 @@ class FollowedVariates(_Inside):
         gamma: how far the server's variate follows the cohort's; 1 forgets all rounds before.
     """
 
-    gamma: float = 0.2
-
-    def __post_init__(self) -> None:
-        if not 0 < self.gamma <= 1:
-            raise ValueError(f"FollowedVariates: gamma must be in (0, 1], got {self.gamma}")
+    gamma: PositiveShare = 0.2
 
     def finish(self, state: PathVariates, end: End) -> tuple[Variate, Variate]:
         """The variate itself travels."""

@@ -8,12 +8,10 @@ import torch
 from typing_extensions import TypeVar
 
 from undrift.blocks.spectral.filters import Filtering, Filters
-from undrift.core.method.block import Correction, Needs, Spectral
-from undrift.core.method.schedule import Synchronous
-from undrift.core.method.view import End, ServerView, Start, Step, Sums
-from undrift.core.model.flat_model import Vector
+from undrift.core import Correction, End, Needs, ServerView, Spectral, Start, Step, Sums, Synchronous, Vector
 from undrift.core.model.samples import clip_norm
 from undrift.core.records.types import UpT
+from undrift.util.naming.ranges import PositiveShare
 
 HeldT = TypeVar("HeldT", default=None)
 """What a correction holds while a client trains."""
@@ -33,24 +31,8 @@ class Variates(NamedTuple):
     difference: Vector
 
 
-class ZeroVariates:
-    """A variate on every client and one on the server: both start at zero, and the server's is sent."""
-
-    def init_server(self, w: Vector) -> Variate:
-        """Zero."""
-        return Variate(torch.zeros_like(w))
-
-    def init_client(self, w: Vector) -> Variate:
-        """Zero."""
-        return Variate(torch.zeros_like(w))
-
-    def send(self, view: ServerView[Variate]) -> Variate:
-        """The global variate."""
-        return view.state
-
-
 @dataclass(frozen=True)
-class KeptVariates(ZeroVariates, Correction[Variate, Variate, Variate, UpT, HeldT]):
+class KeptVariates(Correction[Variate, Variate, Variate, UpT, HeldT]):
     """A correction by variates, whose norms are reported."""
 
     reports = ("client_norm", "server_norm")
@@ -88,16 +70,12 @@ class Scaffold(_ControlVariates[None]):
     half from the displacements and a client uploads nothing more. The c in the sum is the one that a client received.
     """
 
+    needs = Needs(
+        plain_sgd="its variates are slopes, displacements by rate and steps, which are mean gradients of plain SGD "
+        "only; ScaffoldI takes its variates from gradients"
+    )
     uses = Sums.SLOPES
     vectorises = True
-
-    @property
-    def needs(self) -> Needs:
-        """Slopes that are gradients."""
-        return Needs(
-            plain_sgd="its variates are slopes, displacements by rate and steps, which are mean gradients of plain SGD "
-            "only; ScaffoldI takes its variates from gradients"
-        )
 
     def finish(self, state: Variates, end: End) -> tuple[None, Variate]:
         """The new variate: the mean gradient seen on the path."""
@@ -122,22 +100,14 @@ class Scaffnew(_ControlVariates[None]):
         p: probability of a communication after a step: one over the mean number of local steps.
     """
 
+    needs = Needs(
+        plain_sgd="its variates are displacements by the rate, which are sums of gradients of plain SGD only; "
+        "ScaffoldInside takes its variates from gradients"
+    )
     uses = Sums.DISPLACEMENTS
     vectorises = True
 
-    p: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not 0 < self.p <= 1:
-            raise ValueError(f"Scaffnew: p must be in (0, 1], got {self.p}")
-
-    @property
-    def needs(self) -> Needs:
-        """Displacements that are sums of gradients."""
-        return Needs(
-            plain_sgd="its variates are displacements by the rate, which are sums of gradients of plain SGD only; "
-            "ScaffoldInside takes its variates from gradients"
-        )
+    p: PositiveShare = 0.1
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Uploads that started from models with other rates and variates."""
@@ -168,12 +138,8 @@ class ScaffoldI(_ControlVariates[Variate]):
     what it corrects.
     """
 
+    needs = Needs(reads=("spectral",))  # the filter on gradients, if there is one
     vectorises = True
-
-    @property
-    def needs(self) -> Needs:
-        """The filter on gradients, if there is one."""
-        return Needs(reads=("spectral",))
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """What changes gradients by the inputs or the batch of a step."""

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 
 from undrift.blocks.local_optimizer.moments import Held, WithMoments
-from undrift.core.method.view import Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import Step, Vector
+from undrift.util.naming.ranges import Epsilon, Fraction
 
 
 class AdamMoments(NamedTuple):
@@ -18,22 +18,6 @@ class AdamMoments(NamedTuple):
     v: Vector
     m_weight: float
     v_weight: float
-
-
-def check_moments(name: str, beta1: float, beta2: float, eps: float) -> None:
-    """Refuse settings of Adam's averages that are out of range.
-
-    Args:
-        name: the optimizer, for the error.
-        beta1: memory of the gradient.
-        beta2: memory of the squares.
-        eps: what keeps the root away from zero.
-    """
-    for label, value in (("beta1", beta1), ("beta2", beta2)):
-        if not 0 <= value < 1:
-            raise ValueError(f"{name}: {label} must be in [0, 1), got {value}")
-    if not 0 < eps < float("inf"):
-        raise ValueError(f"{name}: eps must be positive and finite, got {eps}; 1e-8 is the usual one")
 
 
 @dataclass(frozen=True)
@@ -53,14 +37,10 @@ class LocalAdam(WithMoments[AdamMoments]):
             means of what the last cohort uploaded.
     """
 
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.999
+    eps: Epsilon = 1e-8
     moments: str = "reset"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_moments(type(self).__name__, self.beta1, self.beta2, self.eps)
 
     def zero(self, w: Vector) -> AdamMoments:
         """No average yet."""

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from undrift.core.method.block import LocalOptimizer
-from undrift.core.method.view import Start, Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import LocalOptimizer, Start, Step, Vector
+from undrift.util.naming.ranges import AboveZero, NonNegative
 
 
 @dataclass(eq=False)
@@ -32,19 +31,10 @@ class AutoStep(LocalOptimizer[None, None, None, None, _Last]):
         delta: how fast the rate may grow; 0 never lets it.
     """
 
-    gamma: float = 2.0
-    delta: float = 0.1
+    gradients = 2  # the two gradients of a rate
 
-    def __post_init__(self) -> None:
-        if not self.gamma > 0:
-            raise ValueError(f"AutoStep: gamma must be positive, got {self.gamma}")
-        if not 0 <= self.delta < float("inf"):
-            raise ValueError(f"AutoStep: delta must be 0 or more and finite, got {self.delta}")
-
-    @property
-    def gradients(self) -> int:
-        """The two gradients of a rate."""
-        return 2
+    gamma: AboveZero = 2.0
+    delta: NonNegative = 0.1
 
     def begin(self, sent: None, kept: None, start: Start) -> _Last:
         """The first rate is that of the round."""

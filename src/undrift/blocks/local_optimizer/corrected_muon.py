@@ -1,16 +1,15 @@
 """FedMuon with control variates: every step is a polar factor of the corrected momentum."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
 
-from undrift.blocks.drift.scaffold import Variate, ZeroVariates
+from undrift.blocks.drift.scaffold import Variate
 from undrift.blocks.local_optimizer.muon import is_matrix, orthogonal
-from undrift.core.method.block import LocalOptimizer
-from undrift.core.method.view import End, ServerView, Start, Step
-from undrift.core.model.flat_model import Layout, Vector, unit
+from undrift.core import End, Layout, LocalOptimizer, ServerView, Start, Step, Vector, unit
+from undrift.util.naming.ranges import PositiveShare, Range
 
 
 class _Momentum(NamedTuple):
@@ -58,7 +57,7 @@ def polar_factors(v: Vector, layout: Layout, iterations: int) -> Vector:
 
 
 @dataclass(frozen=True)
-class CorrectedMuon(ZeroVariates, LocalOptimizer[Variate, Variate, Variate, Variate, _Momentum]):
+class CorrectedMuon(LocalOptimizer[Variate, Variate, Variate, Variate, _Momentum]):
     """client:  m <- (1 - a) m + a g;   w <- w - lr P(m - c_i + c), P each tensor's polar factor
              m begins as c_i, which was the client's last m;   at the end c_i <- m
     server:  c <- c + 1/N sum_i (new c_i - old c_i);   w <- w + 1/N sum_i delta_i
@@ -70,14 +69,8 @@ class CorrectedMuon(ZeroVariates, LocalOptimizer[Variate, Variate, Variate, Vari
         iterations: steps of Newton-Schulz for the polar factors of matrices; 0 computes them exactly.
     """
 
-    a: float = 0.9
-    iterations: int = 5
-
-    def __post_init__(self) -> None:
-        if not 0 < self.a <= 1:
-            raise ValueError(f"CorrectedMuon: a must be in (0, 1], got {self.a}")
-        if not 0 <= self.iterations < 100:
-            raise ValueError(f"CorrectedMuon: iterations must be 0 to 99, got {self.iterations}")
+    a: PositiveShare = 0.9
+    iterations: Annotated[int, Range("0 to 99", lambda x: 0 <= x < 100)] = 5
 
     def begin(self, sent: Variate, kept: Variate, start: Start) -> _Momentum:
         """The momentum of the client's last round."""

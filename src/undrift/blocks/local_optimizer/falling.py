@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from undrift.core.method.block import LocalOptimizer
-from undrift.core.method.view import Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import LocalOptimizer, Step, Vector
+from undrift.util.naming.ranges import Share
 
 
 @dataclass(frozen=True)
@@ -17,11 +16,7 @@ class FallingRate(LocalOptimizer):
         rho: the share of the rate towards which it falls; 1 gives plain SGD, bit for bit.
     """
 
-    rho: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rho <= 1:
-            raise ValueError(f"FallingRate: rho must be in [0, 1], got {self.rho}")
+    rho: Share = 0.1
 
     @property
     def plain(self) -> bool:

@@ -5,12 +5,11 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.blocks.local_optimizer.adam import AdamMoments, LocalAdamW, check_moments
+from undrift.blocks.local_optimizer.adam import AdamMoments, LocalAdamW
 from undrift.blocks.local_optimizer.moments import Held
 from undrift.blocks.local_optimizer.muon import LocalMuon, is_matrix
-from undrift.core.method.block import LocalOptimizer
-from undrift.core.method.view import End, ServerView, Start, Step
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import End, Layout, LocalOptimizer, ServerView, Start, Step, Vector
+from undrift.util.naming.ranges import Epsilon, Fraction, Positive, Share
 
 
 class Moment(NamedTuple):
@@ -47,34 +46,11 @@ def tensor_means(v: Vector, layout: Layout) -> Vector:
     return torch.cat([x.mean().expand(x.numel()) for x in layout.split(v)])
 
 
-def check_mixing(name: str, gamma: float, beta1: float, beta2: float, eps: float) -> None:
-    """Refuse settings out of range.
-
-    Args:
-        name: the optimizer, for the error.
-        gamma: share of the global direction.
-        beta1: memory of the gradient.
-        beta2: memory of the squares.
-        eps: what keeps the root away from zero.
-    """
-    if not 0 <= gamma <= 1:
-        raise ValueError(f"{name}: gamma must be in [0, 1], got {gamma}")
-    check_moments(name, beta1, beta2, eps)
-
-
 @dataclass(frozen=True)
 class _Mixed(LocalOptimizer[Known, None, Known, Moment, _Begun]):
     """What both optimizers share: the global direction, and the mean of a moment."""
 
     decoupled = True
-
-    def init_server(self, w: Vector) -> Known:
-        """Nothing is known yet."""
-        return Known(torch.zeros_like(w), 0.0, 0.0, torch.zeros_like(w))
-
-    def send(self, view: ServerView[Known]) -> Known:
-        """All of it, to every client at every start."""
-        return view.state
 
     def receive(self, delta: Vector, up: Moment, view: ServerView[Known]) -> tuple[Vector, Known]:
         """The mean of the moments, and the direction of the round."""
@@ -101,16 +77,13 @@ class MixedAdamW(_Mixed):
         fresh: count the steps of m from 0 in every round, as m itself; otherwise m is small at first, a warm-up.
     """
 
-    gamma: float = 0.5
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
+    gamma: Share = 0.5
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.999
+    eps: Epsilon = 1e-8
     means: bool = True
     convex: bool = False
     fresh: bool = False
-
-    def __post_init__(self) -> None:
-        check_mixing(type(self).__name__, self.gamma, self.beta1, self.beta2, self.eps)
 
     def begin(self, sent: Known, kept: None, start: Start) -> _Begun:
         """The server's squares, and no mean gradient yet."""
@@ -147,17 +120,14 @@ class MixedMuon(_Mixed):
         iterations: steps of Newton-Schulz.
     """
 
-    gamma: float = 0.5
-    alpha: float = 1.0
-    beta1: float = 0.98
-    beta2: float = 0.95
-    eps: float = 1e-8
+    gamma: Share = 0.5
+    alpha: Positive = 1.0
+    beta1: Fraction = 0.98
+    beta2: Fraction = 0.95
+    eps: Epsilon = 1e-8
     iterations: int = 5
 
     def __post_init__(self) -> None:
-        check_mixing(type(self).__name__, self.gamma, self.beta1, self.beta2, self.eps)
-        if not 0 < self.alpha < float("inf"):
-            raise ValueError(f"MixedMuon: alpha must be positive and finite, got {self.alpha}")
         LocalMuon(iterations=self.iterations)
 
     def begin(self, sent: Known, kept: None, start: Start) -> _Begun:

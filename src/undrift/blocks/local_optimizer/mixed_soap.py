@@ -5,13 +5,10 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.blocks.local_optimizer.mixed import check_mixing
 from undrift.blocks.local_optimizer.moments import Held
 from undrift.blocks.local_optimizer.soap import LocalSOAP, SoapMoments, eigenbases, factors_length
-from undrift.core.method.block import LocalOptimizer
-from undrift.core.method.view import End, ServerView, Start, Step
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Array
+from undrift.core import Array, End, LocalOptimizer, ServerView, Start, Step, Vector
+from undrift.util.naming.ranges import Epsilon, Fraction, Share
 
 
 class Factors(NamedTuple):
@@ -52,17 +49,16 @@ class MixedSOAP(LocalOptimizer[KnownFactors, None, KnownFactors, Factors, _Begun
         largest: longest axis with a factor.
     """
 
-    gamma: float = 0.5
-    beta1: float = 0.95
-    beta2: float = 0.95
-    eps: float = 1e-8
+    gamma: Share = 0.5
+    beta1: Fraction = 0.95
+    beta2: Fraction = 0.95
+    eps: Epsilon = 1e-8
     frequency: int = 10
     largest: int = 10_000
 
     decoupled = True
 
     def __post_init__(self) -> None:
-        check_mixing("MixedSOAP", self.gamma, self.beta1, self.beta2, self.eps)
         self._soap()
 
     def _soap(self) -> LocalSOAP:

@@ -5,9 +5,7 @@ from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
-from undrift.core.method.block import LocalOptimizer
-from undrift.core.method.view import End, ServerView, Start
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, LocalOptimizer, ServerView, Start, Vector
 
 MomentsT = TypeVar("MomentsT", bound=tuple[Any, ...])
 
@@ -46,10 +44,6 @@ class WithMoments(LocalOptimizer[MomentsT, MomentsT, MomentsT, MomentsT, Held[Mo
     def init_client(self, w: Vector) -> MomentsT:
         """None yet."""
         return self.zero(w)
-
-    def send(self, view: ServerView[MomentsT]) -> MomentsT:
-        """The mean moments."""
-        return view.state
 
     def begin(self, sent: MomentsT | None, kept: MomentsT | None, start: Start) -> Held[MomentsT]:
         """A copy of the moments to continue from."""

@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass
 from math import sqrt
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from undrift.blocks.local_optimizer.adam import AdamMoments, LocalAdamW
 from undrift.blocks.local_optimizer.moments import Held
-from undrift.core.method.view import Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import Step, Vector
+from undrift.util.naming.ranges import Fraction, Range
 
 POLYNOMIAL = (3.4445, -4.7750, 2.0315)
 """Jordan's coefficients of s <- a s + b s^3 + c s^5 for the singular values."""
@@ -37,14 +38,9 @@ class LocalMuon(LocalAdamW):
         iterations: steps of Newton-Schulz.
     """
 
-    beta1: float = 0.95
-    beta2: float = 0.95
-    iterations: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.iterations < 100:
-            raise ValueError(f"LocalMuon: iterations must be 1 to 99, got {self.iterations}; 5 is the usual number")
+    beta1: Fraction = 0.95
+    beta2: Fraction = 0.95
+    iterations: Annotated[int, Range("1 to 99", lambda x: 1 <= x < 100, "; 5 is the usual number")] = 5
 
     def adjust(self, grad: Vector, state: Held[AdamMoments], step: Step) -> Vector:
         """AdamW's direction, with those of the matrices replaced."""

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 
 from undrift.blocks.local_optimizer.moments import Held, WithMoments
-from undrift.core.method.view import Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import Step, Vector
+from undrift.util.naming.ranges import Fraction
 
 
 class MomentumBuffer(NamedTuple):
@@ -30,14 +30,9 @@ class LocalSGD(WithMoments[MomentumBuffer]):
             mean of the buffers that the last cohort uploaded.
     """
 
-    momentum: float = 0.9
+    momentum: Fraction = 0.9
     nesterov: bool = False
     moments: str = "reset"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"LocalSGD: momentum must be in [0, 1), got {self.momentum}")
 
     @property
     def plain(self) -> bool:

@@ -8,11 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.blocks.local_optimizer.adam import check_moments
 from undrift.blocks.local_optimizer.moments import Held, WithMoments
-from undrift.core.method.view import Step
-from undrift.core.model.flat_model import Layout, Vector, double
-from undrift.core.records.types import Array
+from undrift.core import Array, Layout, Step, Vector
+from undrift.core.model.flat_model import double
+from undrift.util.naming.ranges import Count, Epsilon, Fraction
 
 Squares = list[list[tuple[int, Tensor]]]
 """For every tensor its axes with a square matrix each."""
@@ -108,13 +107,6 @@ def eigenbases(factors: Array, layout: Layout, largest: int) -> Array:
     return out
 
 
-def _check(name: str, frequency: int, largest: int) -> None:
-    """Refuse settings out of range."""
-    for label, value in (("frequency", frequency), ("largest", largest)):
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name}: {label} must be a whole number of 1 or more, got {value}")
-
-
 @dataclass(frozen=True)
 class LocalSOAP(WithMoments[SoapMoments]):
     """client:  Q_a^T: from the model into the bases Q_a of a tensor's axes a; L_a the factors
@@ -135,12 +127,12 @@ class LocalSOAP(WithMoments[SoapMoments]):
         largest: longest axis with a factor; 1 gives LocalAdamW.
     """
 
-    beta1: float = 0.95
-    beta2: float = 0.95
-    eps: float = 1e-8
+    beta1: Fraction = 0.95
+    beta2: Fraction = 0.95
+    eps: Epsilon = 1e-8
     moments: str = "reset"
-    frequency: int = 10
-    largest: int = 10_000
+    frequency: Count = 10
+    largest: Count = 10_000
 
     decoupled = True
 
@@ -151,8 +143,6 @@ class LocalSOAP(WithMoments[SoapMoments]):
                 "MixedSOAP(gamma=0) averages the factors"
             )
         super().__post_init__()
-        check_moments("LocalSOAP", self.beta1, self.beta2, self.eps)
-        _check("LocalSOAP", self.frequency, self.largest)
 
     def zero(self, w: Vector) -> SoapMoments:
         """No gradient yet."""

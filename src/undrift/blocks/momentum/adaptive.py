@@ -6,9 +6,8 @@ from typing import NamedTuple
 import torch
 
 from undrift.blocks.momentum.server_momentum import SLOPES
-from undrift.core.method.block import Correction, Needs
-from undrift.core.method.view import End, ServerView, Start, Step, Sums
-from undrift.core.model.flat_model import Vector, unit
+from undrift.core import Correction, End, Needs, ServerView, Start, Step, Sums, Vector, unit
+from undrift.util.naming.ranges import PositiveShare, Share
 
 
 class Blend(NamedTuple):
@@ -36,39 +35,27 @@ class AdaptiveMomentum(Correction[Blend, None, Blend, Turn, Blend]):
         most: the largest.
     """
 
+    needs = Needs(plain_sgd=SLOPES)
     home = "momentum"
     vectorises = True
     uses = Sums.SLOPES
 
     reports = ("mixing_coefficient", "cosine", "norm")
 
-    a: float = 0.1
-    pace: float = 0.01
+    a: PositiveShare = 0.1
+    pace: Share = 0.01
     least: float = 0.1
     most: float = 0.9
 
     def __post_init__(self) -> None:
-        if not 0 < self.a <= 1:
-            raise ValueError(f"AdaptiveMomentum: a must be in (0, 1], got {self.a}")
-        if not 0 <= self.pace <= 1:
-            raise ValueError(f"AdaptiveMomentum: pace must be in [0, 1], got {self.pace}")
         if not 0 < self.least <= self.most <= 1:
             raise ValueError(
                 f"AdaptiveMomentum: least and most must be in order in (0, 1], got {self.least} and {self.most}"
             )
 
-    @property
-    def needs(self) -> Needs:
-        """Slopes that are gradients."""
-        return Needs(plain_sgd=SLOPES)
-
     def init_server(self, w: Vector) -> Blend:
         """No momentum: in round 0 the model moves a times as far."""
         return Blend(torch.zeros_like(w), self.a)
-
-    def send(self, view: ServerView[Blend]) -> Blend:
-        """The momentum and the share."""
-        return view.state
 
     def begin(self, sent: Blend, kept: None, start: Start) -> Blend:
         """Both are constant in a round."""

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from undrift.core.method.block import Block, Correction, Needs
-from undrift.core.method.view import Start, Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import Block, Correction, Needs, Start, Step, Vector
+from undrift.util.naming.ranges import Fraction
 
 
 @dataclass(frozen=True)
@@ -24,11 +23,7 @@ class LocalMomentum(Correction[None, None, None, None, Vector]):
     home = "momentum"
     vectorises = True
 
-    rho: float = 0.9
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rho < 1:
-            raise ValueError(f"LocalMomentum: rho must be in [0, 1), got {self.rho}")
+    rho: Fraction = 0.9
 
     @property
     def needs(self) -> Needs:

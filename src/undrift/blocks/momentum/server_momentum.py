@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.core.method.block import Correction, Needs
-from undrift.core.method.view import ServerView, Start, Step, Sums
-from undrift.core.model.flat_model import Vector
+from undrift.core import Correction, Needs, ServerView, Start, Step, Sums, Vector
+from undrift.util.naming.ranges import PositiveShare
 
 SLOPES = (
     "its momentum is a slope, a displacement by rate and steps, which is a mean gradient of plain SGD only; HeavyBall "
@@ -36,24 +35,12 @@ class ServerMomentum(Correction[Momentum, None, Momentum, None, Vector]):
 
     reports = ("norm",)
 
-    a: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not 0 < self.a <= 1:
-            raise ValueError(f"ServerMomentum: a must be in (0, 1], got {self.a}")
+    a: PositiveShare = 0.1
 
     @property
     def needs(self) -> Needs:
         """Slopes that are gradients, unless the momentum is off."""
         return Needs(plain_sgd=SLOPES if self.a < 1 else "")
-
-    def init_server(self, w: Vector) -> Momentum:
-        """Zero: in round 0 the model moves a times as far."""
-        return Momentum(torch.zeros_like(w))
-
-    def send(self, view: ServerView[Momentum]) -> Momentum:
-        """The momentum."""
-        return view.state
 
     def begin(self, sent: Momentum, kept: None, start: Start) -> Vector:
         """The constant part of every step."""

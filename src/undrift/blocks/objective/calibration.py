@@ -1,14 +1,15 @@
 """Logits adapted to a client's labels in training: FedLC's, FedRS's, FedETF's, and the balanced softmax."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from undrift.blocks.class_features import count_labels
-from undrift.core.method.block import Needs, Objective
-from undrift.core.method.view import Start, Step
+from undrift.core import Needs, Objective, Start, Step
+from undrift.util.naming.ranges import NonNegative, Range
 
 
 def one_row_each(block: str, logits: object) -> Tensor:
@@ -27,10 +28,7 @@ def one_row_each(block: str, logits: object) -> Tensor:
 class ClassCounts(Objective[None, None, None, None, Tensor | None]):
     """A term of the logits and of how many examples of each class the client has."""
 
-    @property
-    def needs(self) -> Needs:
-        """The counts of a client's labels."""
-        return Needs(labels=True)
+    needs = Needs(labels=True)
 
     def begin(self, sent: None, kept: None, start: Start) -> Tensor | None:
         """Watch the logits and count the labels."""
@@ -88,11 +86,7 @@ class _AdaptedLogits(ClassCounts):
 class _ShiftedLogits(_AdaptedLogits):
     """Logits to which something is added, `tau` times."""
 
-    tau: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.tau < float("inf"):
-            raise ValueError(f"{type(self).__name__}: tau must be 0 or more and finite, got {self.tau}")
+    tau: NonNegative = 1.0
 
     @property
     def off(self) -> bool:
@@ -123,11 +117,7 @@ class RestrictedLogits(_AdaptedLogits):
         alpha: factor on the logits of classes that the client does not have; 1 switches it off.
     """
 
-    alpha: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1:
-            raise ValueError(f"RestrictedLogits: alpha must be from 0 to 1, got {self.alpha}")
+    alpha: Annotated[float, Range("from 0 to 1", lambda x: 0 <= x <= 1)] = 0.5
 
     @property
     def off(self) -> bool:
@@ -165,10 +155,7 @@ class BalancedSimplex(BalancedLogits):
         tau: strength of the balance; 0 switches it off, and 1 makes the logits those of balanced classes.
     """
 
-    @property
-    def needs(self) -> Needs:
-        """The counts of a client's labels, and a model with a fixed classifier."""
-        return Needs(model="simplex", labels=True)
+    needs = Needs(model="simplex", labels=True)
 
     def begin(self, sent: None, kept: None, start: Start) -> Tensor | None:
         """Watch the logits of such a model."""

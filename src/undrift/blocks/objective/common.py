@@ -7,10 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from undrift.blocks.objective.gaussians import Gaussian, decode_gaussian, divergence, product
-from undrift.core.method.block import Needs, Objective
-from undrift.core.method.view import End, ServerView, Start, Step
-from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Array
+from undrift.core import Array, End, Needs, Objective, ServerView, Start, Step, Vector
+from undrift.util.naming.ranges import Count, NonNegative, Share
 
 
 class ClassGaussians(NamedTuple):
@@ -62,20 +60,11 @@ class CommonRepresentation(Objective[ClassGaussians, None, ClassGaussians, Exper
         encoder_first: KL(N(mu(x), sig(x)^2) || r_y) instead.
     """
 
-    classes: int = 10
-    latent: int = 512
-    beta: float = 1e-4
-    beta2: float = 1.0
+    classes: Count = 10
+    latent: Count = 512
+    beta: NonNegative = 1e-4
+    beta2: Share = 1.0
     encoder_first: bool = False
-
-    def __post_init__(self) -> None:
-        for name, count in {"classes": self.classes, "latent": self.latent}.items():
-            if not isinstance(count, int) or count < 1:
-                raise ValueError(f"CommonRepresentation: {name} must be a whole number of 1 or more, got {count}")
-        if not 0 <= self.beta < float("inf"):
-            raise ValueError(f"CommonRepresentation: beta must be 0 or more and finite, got {self.beta}")
-        if not 0 <= self.beta2 <= 1:
-            raise ValueError(f"CommonRepresentation: beta2 must be in [0, 1], got {self.beta2}")
 
     @property
     def needs(self) -> Needs:
@@ -90,10 +79,6 @@ class CommonRepresentation(Objective[ClassGaussians, None, ClassGaussians, Exper
         """Standard Gaussians."""
         size = self.classes * self.latent
         return ClassGaussians(w.new_zeros(size), w.new_ones(size))
-
-    def send(self, view: ServerView[ClassGaussians]) -> ClassGaussians:
-        """The Gaussians of all classes."""
-        return view.state
 
     def begin(self, sent: ClassGaussians, kept: None, start: Start) -> _Sums:
         """Watch the moments and the output of the model."""

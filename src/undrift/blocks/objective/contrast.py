@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from undrift.core.method.block import Objective
-from undrift.core.method.view import End, Start, Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Objective, Start, Step, Vector
+from undrift.util.naming.ranges import NonNegative, Positive
 
 
 class Previous(NamedTuple):
@@ -44,15 +43,9 @@ class Contrast(Objective[None, Previous, None, None, _Contrasted | None]):
         features: name of the layer whose output is contrasted; "" is the input of the last linear layer.
     """
 
-    mu: float = 5.0
-    temperature: float = 0.5
+    mu: NonNegative = 5.0
+    temperature: Positive = 0.5
     features: str = ""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.mu < float("inf"):
-            raise ValueError(f"Contrast: mu must be 0 or more and finite, got {self.mu}")
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"Contrast: temperature must be positive and finite, got {self.temperature}")
 
     def init_client(self, w: Vector) -> Previous:
         """The model it receives: with equal models the term is constant."""

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
 from undrift.blocks.objective.calibration import ClassCounts, one_row_each
-from undrift.core.method.block import Needs, Objective
-from undrift.core.method.view import Start, Step
+from undrift.core import Needs, Objective, Start, Step
+from undrift.util.naming.ranges import NonNegative, Positive
 
 
 def divergence_from(teacher: Tensor, logits: Tensor) -> Tensor:
@@ -36,19 +36,10 @@ class NotTrue(Objective[None, None, None, None, bool]):
         tau: temperature.
     """
 
-    beta: float = 1.0
-    tau: float = 1.0
+    needs = Needs(labels=True)
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.beta < float("inf"):
-            raise ValueError(f"NotTrue: beta must be 0 or more and finite, got {self.beta}")
-        if not 0 < self.tau < float("inf"):
-            raise ValueError(f"NotTrue: tau must be positive and finite, got {self.tau}")
-
-    @property
-    def needs(self) -> Needs:
-        """Labels in the batches."""
-        return Needs(labels=True)
+    beta: NonNegative = 1.0
+    tau: Positive = 1.0
 
     def begin(self, sent: None, kept: None, start: Start) -> bool:
         """Watch the logits."""
@@ -83,14 +74,9 @@ class VacantClasses(ClassCounts):
             does, instead of leaving them out.
     """
 
-    lam: float = 1.0
-    suppression: float = 0.005
+    lam: NonNegative = 1.0
+    suppression: NonNegative = 0.005
     literal: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("lam", "suppression"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"VacantClasses: {name} must be 0 or more and finite, got {getattr(self, name)}")
 
     def term(self, logits: Tensor, counts: Tensor, step: Step) -> Tensor:
         """The balanced cross entropy in place of the plain one, and both further terms."""

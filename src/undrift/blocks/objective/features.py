@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.functional import softmax
 
 from undrift.blocks.objective.contrast import last_linear
-from undrift.core.method.block import Objective
-from undrift.core.method.view import Start, Step
+from undrift.core import Objective, Start, Step
+from undrift.util.naming.ranges import NonNegative
 
 
 def correlation(x: Tensor) -> Tensor:
@@ -69,13 +69,9 @@ class Decorrelated(_OnFeatures):
         literal: multiply the term by (B - 1)^2 / B, B the size of the batch, as released code does.
     """
 
-    beta: float = 6.4
+    beta: NonNegative = 6.4
     features: str = ""
     literal: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.beta < float("inf"):
-            raise ValueError(f"Decorrelated: beta must be 0 or more and finite, got {self.beta}")
 
     def begin(self, sent: None, kept: None, start: Start) -> str:
         """Watch the features."""
@@ -106,14 +102,9 @@ class SpreadOut(_OnFeatures):
         features: name of the layer whose output is spread; "" is the input of the last linear layer.
     """
 
-    lam: float = 2.5
-    mu: float = 0.5
+    lam: NonNegative = 2.5
+    mu: NonNegative = 0.5
     features: str = ""
-
-    def __post_init__(self) -> None:
-        for name in ("lam", "mu"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"SpreadOut: {name} must be 0 or more and finite, got {getattr(self, name)}")
 
     def begin(self, sent: None, kept: None, start: Start) -> str:
         """Watch the logits and the features."""

@@ -11,8 +11,8 @@ from undrift.blocks.class_features import refuses_fixed, refuses_samples, rows_o
 from undrift.blocks.corners import sparse_corners
 from undrift.blocks.objective.calibration import one_row_each
 from undrift.blocks.objective.contrast import last_linear
-from undrift.core.method.block import Needs, Objective
-from undrift.core.method.view import Start, Step
+from undrift.core import Needs, Objective, Start, Step
+from undrift.util.naming.ranges import Fraction, Positive
 
 
 class _Heads(NamedTuple):
@@ -36,19 +36,10 @@ class FixedCorners(Objective[None, None, None, None, _Heads]):
         length: c, of the rows that the features see.
     """
 
-    sparsity: float = 0.6
-    length: float = 0.1
+    needs = Needs(labels=True)
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.sparsity < 1:
-            raise ValueError(f"FixedCorners: sparsity must be in [0, 1), got {self.sparsity}")
-        if not 0 < self.length < float("inf"):
-            raise ValueError(f"FixedCorners: length must be positive and finite, got {self.length}")
-
-    @property
-    def needs(self) -> Needs:
-        """Class labels in the batches."""
-        return Needs(labels=True)
+    sparsity: Fraction = 0.6
+    length: Positive = 0.1
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Several features per example; a classifier that is fixed already."""

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from undrift.blocks.class_features import ClassRows, features_at, rows_of, sums_by_class
 from undrift.blocks.objective.contrast import last_linear
-from undrift.core.method.block import Needs, Objective
-from undrift.core.method.view import End, ServerView, Start, Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Needs, Objective, ServerView, Start, Step, Vector
+from undrift.util.naming.ranges import NonNegative
 
 
 class _Prototypes(NamedTuple):
@@ -33,26 +32,13 @@ class TowardsPrototypes(Objective[ClassRows, None, ClassRows, ClassRows, _Protot
         lam: strength of the pull; 0 switches it off.
     """
 
-    lam: float = 1.0
+    needs = Needs(labels=True)
+
+    lam: NonNegative = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.lam < float("inf"):
-            raise ValueError(f"TowardsPrototypes: lam must be 0 or more and finite, got {self.lam}")
         if self.lam == 0:
             self._leave_out("Server", "Sent", "Up")
-
-    @property
-    def needs(self) -> Needs:
-        """Class labels in the batches."""
-        return Needs(labels=True)
-
-    def init_server(self, w: Vector) -> ClassRows:
-        """No class has a prototype."""
-        return ClassRows(torch.zeros_like(w))
-
-    def send(self, view: ServerView[ClassRows]) -> ClassRows:
-        """The prototypes."""
-        return view.state
 
     def begin(self, sent: ClassRows | None, kept: None, start: Start) -> _Prototypes | None:
         """Watch the features."""

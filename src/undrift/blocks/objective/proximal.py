@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from undrift.core.method.block import Objective
-from undrift.core.method.view import Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import Objective, Step, Vector
+from undrift.util.naming.ranges import NonNegative
 
 
 @dataclass(frozen=True)
@@ -17,11 +16,7 @@ class Proximal(Objective):
 
     vectorises = True
 
-    mu: float = 0.01
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.mu < float("inf"):
-            raise ValueError(f"Proximal: mu must be 0 or more and finite, got {self.mu}")
+    mu: NonNegative = 0.01
 
     def adjust(self, grad: Vector, state: None, step: Step) -> Vector:
         """Add mu (w - w0)."""

@@ -13,12 +13,10 @@ from undrift.blocks.aggregation.fair import QFair
 from undrift.blocks.aggregation.normalized import Normalized
 from undrift.blocks.drift.scaffold import Scaffnew
 from undrift.blocks.personalization.ditto import without_penalty
-from undrift.blocks.personalization.part import epochs, mask
-from undrift.core.method.block import Block, Personalization
-from undrift.core.method.view import End, Start, Step, Sums
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.blocks.personalization.part import mask
+from undrift.core import Array, Block, End, Layout, Personalization, Start, Step, Sums, Vector
 from undrift.core.model.samples import examples_of, mean_of
-from undrift.core.records.types import Array
+from undrift.util.naming.ranges import Count, NonNegative, PositiveShare, Whole
 
 WINDOW, CAP = 10, 100  # epochs whose losses must agree the first time; the most epochs
 
@@ -48,21 +46,11 @@ class AdaptiveAggregation(Personalization[None, Adapted]):
 
     personalizes = True
 
-    rate: float = 1.0
-    sample: float = 0.8
-    layers: int = 1
-    threshold: float = 0.01
-    tuned: int = 0
-
-    def __post_init__(self) -> None:
-        for name, value in (("rate", self.rate), ("threshold", self.threshold)):
-            if not 0 <= value < float("inf"):
-                raise ValueError(f"AdaptiveAggregation: {name} must be 0 or more and finite, got {value}")
-        if not 0 < self.sample <= 1:
-            raise ValueError(f"AdaptiveAggregation: sample must be in (0, 1], got {self.sample}")
-        if not isinstance(self.layers, int) or self.layers < 1:
-            raise ValueError(f"AdaptiveAggregation: layers must be a whole number of 1 or more, got {self.layers}")
-        epochs("AdaptiveAggregation", "tuned", self.tuned)
+    rate: NonNegative = 1.0
+    sample: PositiveShare = 0.8
+    layers: Count = 1
+    threshold: NonNegative = 0.01
+    tuned: Whole = 0
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Blocks that read the displacement as gradient steps, which it is not alone; a term that W would not have."""

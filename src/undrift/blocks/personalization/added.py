@@ -7,9 +7,7 @@ from torch import Tensor
 
 from undrift.blocks.personalization.part import Part, check, mask
 from undrift.blocks.personalization.private import Own
-from undrift.core.method.block import Needs, Personalization
-from undrift.core.method.view import End, Start, Step
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import End, Layout, Needs, Personalization, Start, Step, Vector
 from undrift.core.model.samples import clip_norm
 
 
@@ -26,22 +24,14 @@ class AddedHead(Personalization[None, Own, None, None, Vector]):
         names: the tensors that v is added to: "last" for those of the last module, "all", or name patterns.
     """
 
+    needs = Needs(plain_sgd="v takes SGD steps with the rate of the global model")
+    gradients = 1  # one more, at w + v
     personalizes = True
 
     names: Part = "last"
 
     def __post_init__(self) -> None:
         check("AddedHead", self.names)
-
-    @property
-    def needs(self) -> Needs:
-        """A rate that fits SGD."""
-        return Needs(plain_sgd="v takes SGD steps with the rate of the global model")
-
-    @property
-    def gradients(self) -> int:
-        """One more, at w + v."""
-        return 1
 
     def init_client(self, w: Vector) -> Own:
         """Nothing added."""

@@ -12,9 +12,8 @@ from undrift.blocks.personalization.adaptive import reads_steps
 from undrift.blocks.personalization.latest import Trained
 from undrift.blocks.personalization.part import Part, check, mask
 from undrift.blocks.personalization.private import Private
-from undrift.core.method.block import Needs, Personalization
-from undrift.core.method.view import End, Start
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import End, Layout, Needs, Personalization, Start, Vector
+from undrift.util.naming.ranges import NonNegative
 
 
 @dataclass(frozen=True)
@@ -34,12 +33,10 @@ class AlignedBody(Personalization[None, Trained, None, None, None]):
     personalizes = True
 
     names: Part = "last"
-    rate: float = 0.01
+    rate: NonNegative = 0.01
 
     def __post_init__(self) -> None:
         check("AlignedBody", self.names)
-        if not 0 <= self.rate < float("inf"):
-            raise ValueError(f"AlignedBody: rate must be 0 or more and finite, got {self.rate}")
 
     @property
     def needs(self) -> Needs:

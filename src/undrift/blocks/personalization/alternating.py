@@ -7,11 +7,10 @@ from torch import Tensor
 
 from undrift.blocks.aggregation.normalized import Normalized
 from undrift.blocks.drift import FollowedVariates, Scaffnew, ScaffoldInside
-from undrift.blocks.personalization.part import epochs, mask, others
+from undrift.blocks.personalization.part import mask, others
 from undrift.blocks.personalization.private import Private
-from undrift.core.method.block import Block, Needs
-from undrift.core.method.view import Step, Sums
-from undrift.core.model.flat_model import Layout
+from undrift.core import Block, Layout, Needs, Step, Sums
+from undrift.util.naming.ranges import Whole
 
 _BY_ALL_STEPS = (Normalized, Scaffnew, ScaffoldInside, FollowedVariates)
 
@@ -30,20 +29,15 @@ class Alternating(Private):
         body_epochs: E_b; 0 never moves the shared part.
     """
 
-    head_epochs: int = 10
-    body_epochs: int = 1
+    needs = Needs(plain_sgd="moments would change while their part of the model is frozen")
+
+    head_epochs: Whole = 10
+    body_epochs: Whole = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        epochs("Alternating", "head_epochs", self.head_epochs)
-        epochs("Alternating", "body_epochs", self.body_epochs)
         if self.head_epochs + self.body_epochs == 0:
             raise ValueError("Alternating: head_epochs and body_epochs must not both be 0: nothing would be trained")
-
-    @property
-    def needs(self) -> Needs:
-        """Steps without memory."""
-        return Needs(plain_sgd="moments would change while their part of the model is frozen")
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Blocks that divide the displacement of the shared part by all steps, of which it takes a part."""

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from undrift.blocks.personalization.factors import check_scale, overlaps
 from undrift.blocks.release.scaled_cores import ScaledCores
-from undrift.core.method.block import Needs, Personalization
-from undrift.core.method.view import ServerView, Start, Step
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import Layout, Needs, Personalization, ServerView, Start, Step, Vector
 from undrift.core.model.pairs import align_signs, find_pairs, mask_of, write_pairs
+from undrift.util.naming.ranges import Positive
 
 
 @lru_cache(maxsize=64)
@@ -30,10 +29,7 @@ class Cores(Personalization):
     server:  the factors are bit for bit what they were, s_h = 1
     """
 
-    @property
-    def needs(self) -> Needs:
-        """A model with cores between the factors."""
-        return Needs(model="headed")
+    needs = Needs(model="headed")
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Uploads without the scales."""
@@ -68,16 +64,9 @@ class CoreOfUpdate(Personalization):
         scale: s, alpha / r of every adapter; a client whose model has another one stops with an error.
     """
 
-    scale: float = 1.0
+    needs = Needs(model="cored")  # a model with a core between the factors, whose base travels
 
-    def __post_init__(self) -> None:
-        if not 0 < self.scale < float("inf"):
-            raise ValueError(f"CoreOfUpdate: scale must be positive and finite, got {self.scale}")
-
-    @property
-    def needs(self) -> Needs:
-        """A model with a core between the factors, whose base travels."""
-        return Needs(model="cored")
+    scale: Positive = 1.0
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Uploads that start from several models."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from undrift.core.method.block import Needs, Objective, Personalization
-from undrift.core.method.view import End, Start, Step, View
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import End, Layout, Needs, Objective, Personalization, Start, Step, Vector
+from undrift.core.method.view import View
 from undrift.core.model.samples import clip_norm
+from undrift.util.naming.ranges import NonNegative, Range, positive
 
 
 class Model(NamedTuple):
@@ -25,16 +25,11 @@ class Ditto(Personalization[None, Model, None, None, Vector]):
         lr: the rate of v's steps; None takes that of the global model.
     """
 
+    gradients = 1  # one more, at v
     personalizes = True
 
-    lam: float = 1.0
-    lr: float | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.lam < float("inf"):
-            raise ValueError(f"Ditto: lam must be 0 or more and finite, got {self.lam}")
-        if self.lr is not None and not 0 < self.lr < float("inf"):
-            raise ValueError(f"Ditto: lr must be positive and finite, or None, got {self.lr}")
+    lam: NonNegative = 1.0
+    lr: Annotated[float | None, Range("positive and finite, or None", lambda x: x is None or positive(x))] = None
 
     @property
     def needs(self) -> Needs:
@@ -46,11 +41,6 @@ class Ditto(Personalization[None, Model, None, None, Vector]):
     def refuses(self, others: Mapping[str, object]) -> str:
         """A term of the loss that v would not have."""
         return without_penalty(others["objective"], "v")
-
-    @property
-    def gradients(self) -> int:
-        """One more, at v."""
-        return 1
 
     def init_client(self, w: Vector) -> Model:
         """The first model received."""

@@ -9,12 +9,10 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.personalization.private import Kept
+from undrift.core import Block, End, Layout, Needs, Personalization, ServerView, Start, Step, Sums, Synchronous, Vector
 from undrift.core.method.algorithm import vectors
-from undrift.core.method.block import Block, Needs, Personalization
-from undrift.core.method.schedule import Synchronous
-from undrift.core.method.view import End, ServerView, Start, Step, Sums
-from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.model.pairs import Pair, find_pairs, mask_of, truncate, write_pairs
+from undrift.util.naming.ranges import Whole
 
 
 def remembers_directions(others: Mapping[str, object], why: str) -> str:
@@ -105,19 +103,14 @@ class OneFactor(Personalization):
         refactor: how many rounds lie between two decompositions of the product; 0 never does one.
     """
 
+    needs = Needs(model="adapted")
+
     alternate: bool = False
-    refactor: int = 0
+    refactor: Whole = 0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.refactor, int) or self.refactor < 0:
-            raise ValueError(f"OneFactor: refactor must be a whole number of 0 or more, got {self.refactor}")
         if self.alternate and self.refactor:
             raise ValueError("OneFactor: set alternate or refactor, not both: a decomposition is for a frozen factor")
-
-    @property
-    def needs(self) -> Needs:
-        """A model with adapters."""
-        return Needs(model="adapted")
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Directions remembered in coordinates that stand still or change."""
@@ -167,14 +160,10 @@ class PrivateFactor(Kept):
         head: whether all that is no factor, such as a classifier, stays with the client, too.
     """
 
+    needs = Needs(model="adapted")
     personalizes = True
 
     head: bool = True
-
-    @property
-    def needs(self) -> Needs:
-        """A model with adapters."""
-        return Needs(model="adapted")
 
     def own(self, layout: Layout) -> Tensor:
         """The factors that start at zero, and the head."""

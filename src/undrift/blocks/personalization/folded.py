@@ -11,12 +11,9 @@ from torch import Generator, Tensor
 from undrift.blocks.personalization.factors import check_scale, overlaps, remembers_directions
 from undrift.blocks.personalization.ranks import FIXED_ALPHA, Ranked, cut, scale_gradient
 from undrift.blocks.release.cross_products import CrossProducts
-from undrift.core.method.aggregation import Summing
-from undrift.core.method.block import Needs, Personalization
-from undrift.core.method.defaults import Average
-from undrift.core.method.view import ServerView, Start, Step
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import Average, Layout, Needs, Personalization, ServerView, Start, Step, Summing, Vector
 from undrift.core.model.pairs import Pair, find_pairs, mask_of, write_pairs
+from undrift.util.naming.ranges import Positive
 
 
 @lru_cache(maxsize=64)
@@ -49,15 +46,13 @@ class Folded(Personalization[None, None, None, None, Ranked | None]):
 
     reports = ("product_error",)
 
-    scale: float = 1.0
+    scale: Positive = 1.0
     restart: bool = False
     fixed_alpha: bool = False
 
     def __post_init__(self) -> None:
         if self.fixed_alpha and not self.restart:
             raise ValueError("Folded: fixed_alpha is for clients of several ranks, which need restart=True")
-        if not 0 < self.scale < float("inf"):
-            raise ValueError(f"Folded: scale must be positive and finite, got {self.scale}")
 
     @property
     def needs(self) -> Needs:

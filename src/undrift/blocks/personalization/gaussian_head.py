@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,10 +19,8 @@ from undrift.blocks.class_features import (
 from undrift.blocks.objective.contrast import last_linear
 from undrift.blocks.personalization.part import others as all_but
 from undrift.blocks.personalization.private import Own, Private
-from undrift.core.method.block import Needs, Personalization
-from undrift.core.method.view import End, ServerView, Start, Step
-from undrift.core.model.flat_model import Layout, Vector
-from undrift.core.records.types import Array
+from undrift.core import Array, End, Layout, Needs, Personalization, ServerView, Start, Step, Vector
+from undrift.util.naming.ranges import Positive, Range
 
 LEAST = 1e-4
 """What is added to the frequencies of classes, and the share of its mean variance that a covariance takes over."""
@@ -164,22 +162,12 @@ class GaussianHead(Personalization[ClassStatistics, Own, ClassStatistics, ClassS
         ridge: what is added to the diagonal of a client's covariance, in units of squared features.
     """
 
+    needs = Needs(labels=True)
     personalizes = True
     reports = ("beta",)
 
-    beta: float | None = None
-    ridge: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.beta is not None and not 0 <= self.beta <= 1:
-            raise ValueError(f"GaussianHead: beta must be in [0, 1], or None to choose it, got {self.beta}")
-        if not 0 < self.ridge < float("inf"):
-            raise ValueError(f"GaussianHead: ridge must be positive and finite, got {self.ridge}")
-
-    @property
-    def needs(self) -> Needs:
-        """Class labels in the batches."""
-        return Needs(labels=True)
+    beta: Annotated[float | None, Range("in [0, 1], or None to choose it", lambda x: x is None or 0 <= x <= 1)] = None
+    ridge: Positive = 1.0
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """What a private part refuses; several features per example; a classifier that is fixed."""

@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from undrift.core.method.block import Personalization
-from undrift.core.method.view import End
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import End, Layout, Personalization, Vector
 
 
 class Trained(NamedTuple):

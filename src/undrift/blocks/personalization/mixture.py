@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import torch
 
 from undrift.blocks.personalization.ditto import gradient, without_penalty
-from undrift.core.method.block import Needs, Personalization
-from undrift.core.method.view import End, Start, Step
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import End, Layout, Needs, Personalization, Start, Step, Vector
+from undrift.util.naming.ranges import Share
 
 
 class Mixed(NamedTuple):
@@ -40,12 +39,8 @@ class Mixture(Personalization[None, Mixed, None, None, _Mixing]):
 
     personalizes = True
 
-    alpha: float = 0.5
+    alpha: Share = 0.5
     adaptive: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1:
-            raise ValueError(f"Mixture: alpha must be in [0, 1], got {self.alpha}")
 
     @property
     def needs(self) -> Needs:

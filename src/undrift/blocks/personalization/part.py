@@ -46,9 +46,3 @@ def mask(block: str, part: Part, layout: Layout, device: torch.device | None = N
 def others(block: str, part: Part, layout: Layout) -> Tensor:
     """A boolean vector, true on all but the part."""
     return ~mask(block, part, layout)
-
-
-def epochs(block: str, name: str, value: int) -> None:
-    """Refuse a number of epochs that is not a whole number of 0 or more."""
-    if not isinstance(value, int) or value < 0:
-        raise ValueError(f"{block}: {name} must be a whole number of 0 or more, got {value}")

@@ -7,11 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.blocks.personalization.part import Part, check, epochs, mask
-from undrift.core.method.block import Block, Personalization
-from undrift.core.method.view import End, Step
-from undrift.core.model.flat_model import Layout, Vector
-from undrift.core.records.types import Array
+from undrift.blocks.personalization.part import Part, check, mask
+from undrift.core import Array, Block, End, Layout, Personalization, Step, Vector
+from undrift.util.naming.ranges import Whole
 
 
 class Own(NamedTuple):
@@ -78,11 +76,10 @@ class Private(Kept):
     personalizes = True
 
     names: Part = ()
-    tuned: int = 0
+    tuned: Whole = 0
 
     def __post_init__(self) -> None:
         check(type(self).__name__, self.names)
-        epochs(type(self).__name__, "tuned", self.tuned)
         if self.names == "all":
             object.__setattr__(self, "keeps_buffers", True)
 

@@ -3,17 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
 
 from undrift.blocks.personalization.factors import remembers_directions
-from undrift.core.method.block import Needs, Personalization
-from undrift.core.method.view import End, Start, Step
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import Array, End, Layout, Needs, Personalization, Start, Step, Vector
 from undrift.core.model.pairs import Pair, find_pairs
-from undrift.core.records.types import Array
+from undrift.util.naming.ranges import NonNegative, Range
 
 _LEAST = 1e-30
 
@@ -101,17 +99,14 @@ class LeadingRanks(Personalization[None, OwnRanks, None, None, Ranked]):
             taken into the factor that starts at zero, so that its gradient is multiplied by (r / r_i)^2.
     """
 
+    reads_rank = True
     keeps_products = True
 
-    lam: float = 0.0
-    gamma: float = 0.99
+    lam: NonNegative = 0.0
+    gamma: Annotated[float, Range("in (0, 1)", lambda x: 0 < x < 1)] = 0.99
     fixed_alpha: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.lam < float("inf"):
-            raise ValueError(f"LeadingRanks: lam must be 0 or more and finite, got {self.lam}")
-        if not 0 < self.gamma < 1:
-            raise ValueError(f"LeadingRanks: gamma must be in (0, 1), got {self.gamma}")
         if self.lam and self.fixed_alpha:
             raise ValueError(
                 "LeadingRanks: a rank that shrinks would change the scale: set lam or fixed_alpha, not both"
@@ -123,11 +118,6 @@ class LeadingRanks(Personalization[None, OwnRanks, None, None, Ranked]):
     def needs(self) -> Needs:
         """A model with adapters."""
         return Needs(model="adapted", reads=("personalization",), plain_sgd=FIXED_ALPHA if self.fixed_alpha else "")
-
-    @property
-    def reads_rank(self) -> bool:
-        """True."""
-        return True
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Directions remembered in rows that are cut off."""

@@ -10,11 +10,9 @@ from torch.nn.functional import linear, one_hot, softmax
 
 from undrift.blocks.class_features import count_labels, refuses_fixed, refuses_samples, rows_of
 from undrift.blocks.objective.contrast import last_linear
-from undrift.core.method.block import Needs, Personalization
-from undrift.core.method.view import End, Start, Step
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import Array, End, Layout, Needs, Personalization, Start, Step, Vector
 from undrift.core.model.samples import clip_norm
-from undrift.core.records.types import Array
+from undrift.util.naming.ranges import NonNegative
 
 MISSING = -1e4
 """The logit of a class that the client does not have."""
@@ -48,18 +46,11 @@ class RealignedHead(Personalization[None, OwnHead, None, None, _Training]):
         length: of the global head's rows, 1.7, for clients without one of their own; 0 leaves them as they are.
     """
 
+    # class labels in the batches; a rate that fits SGD
+    needs = Needs(labels=True, plain_sgd="the client's head takes SGD steps with the rate of the global model")
     personalizes = True
 
-    length: float = 1.7
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.length < float("inf"):
-            raise ValueError(f"RealignedHead: length must be 0 or more and finite, got {self.length}")
-
-    @property
-    def needs(self) -> Needs:
-        """Class labels in the batches; a rate that fits SGD."""
-        return Needs(labels=True, plain_sgd="the client's head takes SGD steps with the rate of the global model")
+    length: NonNegative = 1.7
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Several features per example; a classifier that is fixed."""

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from undrift.blocks.aggregation.weights import Uniform
 from undrift.blocks.personalization.adaptive import reads_steps
-from undrift.core.method.block import Personalization
-from undrift.core.method.view import End, ServerView, Start
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Personalization, ServerView, Start, Vector
+from undrift.util.naming.ranges import NonNegative
 
 
 class Ended(NamedTuple):
@@ -42,13 +41,11 @@ class RelaxedStart(Personalization[First, Ended, First, Offset, Offset]):
         literal: measure displacements from where each client began, as in released code.
     """
 
-    beta: float = 0.1
+    beta: NonNegative = 0.1
     first: bool = True
     literal: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.beta < float("inf"):
-            raise ValueError(f"RelaxedStart: beta must be 0 or more and finite, got {self.beta}")
         self._leave_out(*(() if self.first else ("Server", "Sent")), *(() if self.literal else ("Up",)))
 
     def refuses(self, others: Mapping[str, object]) -> str:
@@ -66,10 +63,6 @@ class RelaxedStart(Personalization[First, Ended, First, Offset, Offset]):
     def init_client(self, w: Vector) -> Ended:
         """No model yet."""
         return Ended(w, 0)
-
-    def send(self, view: ServerView[First]) -> First:
-        """The first model, for clients that never took part."""
-        return view.state
 
     def begin(self, sent: First | None, kept: Ended, start: Start) -> Offset:
         """Step away from the last model."""

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from undrift.blocks.personalization.part import Part, check, epochs, mask, others
-from undrift.core.method.block import Personalization
-from undrift.core.method.view import Step
+from undrift.blocks.personalization.part import Part, check, mask, others
+from undrift.core import Personalization, Step
+from undrift.util.naming.ranges import Whole
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,10 @@ class Tuned(Personalization):
             weight decay included.
     """
 
-    epochs: int = 10
+    epochs: Whole = 10
     names: Part = "last"
 
     def __post_init__(self) -> None:
-        epochs("Tuned", "epochs", self.epochs)
         check("Tuned", self.names)
 
     @property

@@ -5,10 +5,8 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.blocks.perturbation.sam import radius
-from undrift.core.method.block import Perturbation
-from undrift.core.method.view import End, ServerView, Start, Step
-from undrift.core.model.flat_model import Vector, unit
+from undrift.core import End, Perturbation, ServerView, Start, Step, Vector, unit
+from undrift.util.naming.ranges import NonNegative
 
 
 class Agreed(NamedTuple):
@@ -39,27 +37,12 @@ class Consensus(Perturbation[Agreed, Multiplier, Agreed, Multiplier, _Pair]):
         rho: the radius; 0 switches the perturbation off.
     """
 
-    rho: float = 0.1
-
-    def __post_init__(self) -> None:
-        radius("Consensus", self.rho)
+    rho: NonNegative = 0.1
 
     @property
     def gradients(self) -> int:
         """One more, unless the radius is zero."""
         return int(self.rho > 0)
-
-    def init_server(self, w: Vector) -> Agreed:
-        """Zero."""
-        return Agreed(torch.zeros_like(w))
-
-    def init_client(self, w: Vector) -> Multiplier:
-        """Zero."""
-        return Multiplier(torch.zeros_like(w))
-
-    def send(self, view: ServerView[Agreed]) -> Agreed:
-        """The perturbation agreed on."""
-        return view.state
 
     def begin(self, sent: Agreed, kept: Multiplier, start: Start) -> _Pair:
         """The dual continues from the client's last round."""

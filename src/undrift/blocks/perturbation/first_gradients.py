@@ -65,15 +65,11 @@ class FirstGradients(Perturbation[MeanGradient, OwnGradient, MeanGradient, None,
     A client whose gradient is not of the round before takes part without a correction.
     """
 
+    needs = Needs(
+        plain_sgd="it reads the clients' gradients off their displacements, which only plain SGD allows; "
+        "scaffold-inside corrects the gradients inside any local optimizer"
+    )
     uses = Sums.SLOPES
-
-    @property
-    def needs(self) -> Needs:
-        """Slopes that are gradients."""
-        return Needs(
-            plain_sgd="it reads the clients' gradients off their displacements, which only plain SGD allows; "
-            "scaffold-inside corrects the gradients inside any local optimizer"
-        )
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Blocks that act on what the rounds of gradients upload, or move something in them."""
@@ -88,18 +84,6 @@ class FirstGradients(Perturbation[MeanGradient, OwnGradient, MeanGradient, None,
                 f"takes gradients and steps of the same clients in turn, with schedule={others['schedule']!r}; {_USE}"
             )
         return ""
-
-    def init_server(self, w: Vector) -> MeanGradient:
-        """Zero."""
-        return MeanGradient(torch.zeros_like(w))
-
-    def init_client(self, w: Vector) -> OwnGradient:
-        """None yet."""
-        return OwnGradient(torch.zeros_like(w), 0)
-
-    def send(self, view: ServerView[MeanGradient]) -> MeanGradient:
-        """The mean gradient."""
-        return view.state
 
     def begin(self, sent: MeanGradient, kept: OwnGradient, start: Start) -> Correcting:
         """The correction is constant in a round."""

@@ -9,11 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.blocks.perturbation.sam import SAM, _First, radius
-from undrift.core.method.block import Perturbation
-from undrift.core.method.view import End, Start, Step
-from undrift.core.model.flat_model import Layout, Vector, double
-from undrift.core.records.types import Array
+from undrift.blocks.perturbation.sam import SAM, _First
+from undrift.core import Array, End, Layout, Perturbation, Start, Step, Vector
+from undrift.core.model.flat_model import double
+from undrift.util.naming.ranges import NonNegative, Share, Whole
 
 CHOICES = ("largest", "smallest", "random")
 MEASURES = ("normalized", "raw", "sum")
@@ -55,24 +54,17 @@ class FSA(Perturbation[None, Top, None, None, _Radii]):
     extends = (SAM,)
     reports = ("chosen_share", "chosen/*")
 
-    rho: float = 0.1
-    larger: float = 0.2
-    count: int = 2
+    rho: NonNegative = 0.1
+    larger: NonNegative = 0.2
+    count: Whole = 2
     choice: str = "largest"
     measure: str = "normalized"
-    blend: float = 1.0
+    blend: Share = 1.0
 
     def __post_init__(self) -> None:
-        radius("FSA", self.rho)
-        if not 0 <= self.larger < float("inf"):
-            raise ValueError(f"FSA: larger must be 0 or more and finite, got {self.larger}")
-        if not isinstance(self.count, int) or self.count < 0:
-            raise ValueError(f"FSA: count must be a whole number of 0 or more, got {self.count}")
         for name, known in (("choice", CHOICES), ("measure", MEASURES)):
             if getattr(self, name) not in known:
                 raise ValueError(f"FSA: {name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
-        if not 0 <= self.blend <= 1:
-            raise ValueError(f"FSA: blend must be in [0, 1], got {self.blend}")
 
     @property
     def gradients(self) -> int:

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 
 from undrift.blocks.drift.scaffold import Variates
 from undrift.blocks.momentum.adaptive import AdaptiveMomentum, Blend
-from undrift.blocks.perturbation.sam import radius
-from undrift.core.method.block import Correction, Needs, Perturbation
-from undrift.core.method.view import Start, Step
-from undrift.core.model.flat_model import Vector, unit
+from undrift.core import Correction, Needs, Perturbation, Start, Step, Vector, unit
+from undrift.util.naming.ranges import NonNegative
 
 
 class _Path:
@@ -31,16 +29,10 @@ class MomentumPath(Perturbation[None, None, None, None, _Path]):
             steps' own, their sum over the steps before in place of b lr.
     """
 
-    rho: float = 0.01
+    needs = Needs(reads=("momentum", "drift"))  # FedWMSAM's momentum; control variates, if there are any
+
+    rho: NonNegative = 0.01
     paced: bool = False
-
-    def __post_init__(self) -> None:
-        radius("MomentumPath", self.rho)
-
-    @property
-    def needs(self) -> Needs:
-        """FedWMSAM's momentum; control variates, if there are any."""
-        return Needs(reads=("momentum", "drift"))
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Another momentum than FedWMSAM's, or none."""

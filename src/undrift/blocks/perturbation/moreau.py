@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from undrift.blocks.spectral.filters import Filters
-from undrift.core.method.block import Perturbation
-from undrift.core.method.view import End, Start, Step
-from undrift.core.model.flat_model import Layout, Vector
+from undrift.core import End, Layout, Perturbation, Start, Step, Vector
+from undrift.util.naming.ranges import Count, Positive
 
 
 class Point(NamedTuple):
@@ -36,16 +35,9 @@ class Moreau(Perturbation[None, Point, None, None, _Inner]):
 
     personalizes = True
 
-    lam: float = 15.0
-    inner: int = 5
-    lr: float = 0.09
-
-    def __post_init__(self) -> None:
-        for name, value in (("lam", self.lam), ("lr", self.lr)):
-            if not 0 < value < float("inf"):
-                raise ValueError(f"Moreau: {name} must be positive and finite, got {value}")
-        if not isinstance(self.inner, int) or self.inner < 1:
-            raise ValueError(f"Moreau: inner must be a whole number of 1 or more, got {self.inner}")
+    lam: Positive = 15.0
+    inner: Count = 5
+    lr: Positive = 0.09
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """A filter of the offset, which is the proximal point and no direction of ascent."""

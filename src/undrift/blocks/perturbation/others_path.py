@@ -5,10 +5,8 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.blocks.perturbation.sam import radius
-from undrift.core.method.block import Perturbation
-from undrift.core.method.view import End, ServerView, Start, Step
-from undrift.core.model.flat_model import Vector, unit
+from undrift.core import End, Perturbation, ServerView, Start, Step, Vector, unit
+from undrift.util.naming.ranges import NonNegative
 
 
 class Movement(NamedTuple):
@@ -38,22 +36,7 @@ class OthersPath(Perturbation[Movement, LastMovement, Movement, None, Vector | N
         rho: the radius; 0 switches the perturbation off.
     """
 
-    rho: float = 0.5
-
-    def __post_init__(self) -> None:
-        radius("OthersPath", self.rho)
-
-    def init_server(self, w: Vector) -> Movement:
-        """No movement yet."""
-        return Movement(torch.zeros_like(w), 0, 0)
-
-    def init_client(self, w: Vector) -> LastMovement:
-        """No displacement yet."""
-        return LastMovement(torch.zeros_like(w), 0)
-
-    def send(self, view: ServerView[Movement]) -> Movement:
-        """The mean displacement."""
-        return view.state
+    rho: NonNegative = 0.5
 
     def begin(self, sent: Movement, kept: LastMovement, start: Start) -> Vector | None:
         """The offset of the whole round."""

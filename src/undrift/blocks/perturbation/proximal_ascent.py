@@ -7,10 +7,8 @@ from torch import Tensor
 from torch.nn.functional import kl_div, log_softmax, normalize, softmax
 
 from undrift.blocks.personalization.part import Part, check, mask
-from undrift.blocks.perturbation.sam import radius
-from undrift.core.method.block import Perturbation
-from undrift.core.method.view import Start, Step
-from undrift.core.model.flat_model import Vector, unit
+from undrift.core import Perturbation, Start, Step, Vector, unit
+from undrift.util.naming.ranges import NonNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -27,17 +25,14 @@ class ProximalAscent(Perturbation):
         names: what is perturbed: "all", "last" (the head) or a tuple of name patterns.
     """
 
-    rho: float = 1.0
+    rho: NonNegative = 1.0
     adaptive: bool = False
-    temperature: float = 3.0
+    temperature: Positive = 3.0
     distance: str = "scores"
     names: Part = "all"
 
     def __post_init__(self) -> None:
-        radius("ProximalAscent", self.rho)
         check("ProximalAscent", self.names)
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"ProximalAscent: temperature must be positive and finite, got {self.temperature}")
         if self.distance not in ("scores", "weights"):
             raise ValueError(f'ProximalAscent: distance must be "scores" or "weights", got {self.distance!r}')
 

@@ -6,15 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.core.method.block import Perturbation
-from undrift.core.method.view import Start, Step
-from undrift.core.model.flat_model import Vector, unit
-
-
-def radius(name: str, rho: float) -> None:
-    """Refuse a radius that is not a finite number of 0 or more."""
-    if not 0 <= rho < float("inf"):
-        raise ValueError(f"{name}: rho must be 0 or more and finite, got {rho}")
+from undrift.core import Perturbation, Start, Step, Vector, unit
+from undrift.util.naming.ranges import NonNegative, Share
 
 
 class _First:
@@ -34,13 +27,8 @@ class SAM(Perturbation[None, None, None, None, _First]):
 
     vectorises = True
 
-    rho: float = 0.1
-    blend: float = 1.0
-
-    def __post_init__(self) -> None:
-        radius("SAM", self.rho)
-        if not 0 <= self.blend <= 1:
-            raise ValueError(f"SAM: blend must be in [0, 1], got {self.blend}")
+    rho: NonNegative = 0.1
+    blend: Share = 1.0
 
     @property
     def gradients(self) -> int:
@@ -84,13 +72,8 @@ class ASAM(Perturbation[None, None, None, None, Scale]):
 
     vectorises = True
 
-    rho: float = 0.7
-    eta: float = 0.2
-
-    def __post_init__(self) -> None:
-        radius("ASAM", self.rho)
-        if not 0 <= self.eta < float("inf"):
-            raise ValueError(f"ASAM: eta must be 0 or more and finite, got {self.eta}")
+    rho: NonNegative = 0.7
+    eta: NonNegative = 0.2
 
     @property
     def gradients(self) -> int:

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from undrift.blocks.perturbation.sam import SAM, _First, radius
+from undrift.blocks.perturbation.sam import SAM, _First
 from undrift.blocks.score import Compass, Scored, Scoring
-from undrift.core.method.block import Perturbation
-from undrift.core.method.view import Start, Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import Perturbation, Start, Step, Vector
+from undrift.util.naming.ranges import NonNegative
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +30,8 @@ class ScoredSAM(Scoring[None, _Scored], Perturbation[Compass, None, Compass, Non
 
     reports = ("radius", "steepness", "agreement")
 
-    rho: float = 0.05
-    alpha: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        radius("ScoredSAM", self.rho)
-        self.positive("alpha", self.alpha)
+    rho: NonNegative = 0.05
+    alpha: NonNegative = 1.0
 
     @property
     def follows(self) -> bool:

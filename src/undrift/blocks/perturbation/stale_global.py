@@ -5,10 +5,8 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.blocks.perturbation.sam import radius
-from undrift.core.method.block import Perturbation
-from undrift.core.method.view import End, Start, Step
-from undrift.core.model.flat_model import Vector, unit
+from undrift.core import End, Perturbation, Start, Step, Vector, unit
+from undrift.util.naming.ranges import NonNegative
 
 
 class Old(NamedTuple):
@@ -27,10 +25,7 @@ class StaleGlobal(Perturbation[None, Old, None, None, Vector | None]):
         rho: the radius; 0 switches the perturbation off.
     """
 
-    rho: float = 0.1
-
-    def __post_init__(self) -> None:
-        radius("StaleGlobal", self.rho)
+    rho: NonNegative = 0.1
 
     def init_client(self, w: Vector) -> Old:
         """The model it receives: no movement yet."""

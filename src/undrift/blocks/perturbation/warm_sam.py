@@ -5,9 +5,7 @@ from typing import NamedTuple
 
 from undrift.blocks.perturbation.sam import SAM, _First
 from undrift.blocks.warming import Warming
-from undrift.core.method.block import Perturbation
-from undrift.core.method.view import Start, Step
-from undrift.core.model.flat_model import Vector
+from undrift.core import Perturbation, Start, Step, Vector
 
 
 class _Warmed(NamedTuple):

@@ -5,10 +5,9 @@ from math import exp, inf
 from typing import NamedTuple
 
 from undrift.blocks.aggregation.rows import norm
-from undrift.core.method.block import Release
-from undrift.core.method.view import End, ServerView, Start
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Release, ServerView, Start, Vector
 from undrift.core.records.types import UpT
+from undrift.util.naming.ranges import AboveZero, NonNegative, Share
 
 
 def clip(delta: Vector, c: float) -> tuple[Vector, bool]:
@@ -28,10 +27,7 @@ class NormClip(Release):
     guards = True
     reports = ("clipped",)
 
-    c: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_radius("NormClip", self.c)
+    c: AboveZero = 1.0
 
     def release(self, delta: Vector, state: None, end: End) -> Vector:
         """Shorten what is longer than c."""
@@ -76,27 +72,17 @@ class Following(Release[Radius, None, Radius, UpT, Clipping]):
 
     guards = True
 
-    c: float = 0.1
-    q: float = 0.5
-    lr: float = 0.2
+    c: AboveZero = 0.1
+    q: Share = 0.5
+    lr: NonNegative = 0.2
 
     def __post_init__(self) -> None:
-        name = type(self).__name__
-        check_radius(name, self.c)
         if self.c == inf:
-            raise ValueError(f"{name}: c must be finite to move, got inf; NormClip(inf) clips nothing")
-        if not 0 <= self.q <= 1:
-            raise ValueError(f"{name}: q must be in [0, 1], got {self.q}")
-        if not 0 <= self.lr < inf:
-            raise ValueError(f"{name}: lr must be 0 or more and finite, got {self.lr}")
+            raise ValueError(f"{type(self).__name__}: c must be finite to move, got inf; NormClip(inf) clips nothing")
 
     def init_server(self, w: Vector) -> Radius:
         """The first norm."""
         return Radius(float(self.c))
-
-    def send(self, view: ServerView[Radius]) -> Radius:
-        """The radius."""
-        return view.state
 
     def begin(self, sent: Radius, kept: None, start: Start) -> Clipping:
         """The radius of the round."""
@@ -139,9 +125,3 @@ class QuantileClip(Following[Inside]):
         view.report("clipped", 1 - inside)
         view.report("bound", c)
         return delta, self.moved(c, inside)
-
-
-def check_radius(name: str, c: float) -> None:
-    """Refuse a radius that is not positive."""
-    if not c > 0:
-        raise ValueError(f"{name}: c must be positive, got {c}")

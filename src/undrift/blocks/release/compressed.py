@@ -7,14 +7,13 @@ of their uploads instead, which is dense.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, frexp, isfinite, ldexp
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 
-from undrift.core.method.block import Release
-from undrift.core.method.view import End, Start, Sums
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Release, Start, Sums, Vector
 from undrift.core.records.packed_sum import BLOCK
+from undrift.util.naming.ranges import Range
 
 
 class Unsent(NamedTuple):
@@ -40,11 +39,7 @@ class TopK(Release[None, Unsent, None, None, _Rest]):
         k: share of the d entries that is sent, rounded up; 1 sends all.
     """
 
-    k: float = 0.01
-
-    def __post_init__(self) -> None:
-        if not 0 < self.k <= 1:
-            raise ValueError(f"TopK: k must be a share above 0, at most 1, got {self.k}")
+    k: Annotated[float, Range("a share above 0, at most 1", lambda x: 0 < x <= 1)] = 0.01
 
     @property
     def traffic(self) -> float:
@@ -60,10 +55,6 @@ class TopK(Release[None, Unsent, None, None, _Rest]):
                     "themselves; use quantized, or leave one of them out"
                 )
         return ""
-
-    def init_client(self, w: Vector) -> Unsent:
-        """Zero."""
-        return Unsent(torch.zeros_like(w))
 
     def begin(self, sent: None, kept: Unsent, start: Start) -> _Rest:
         """What was not sent before."""
@@ -92,11 +83,7 @@ class Quantized(Release):
         bits: of a number, its sign included.
     """
 
-    bits: int = 8
-
-    def __post_init__(self) -> None:
-        if self.bits not in range(2, 9):
-            raise ValueError(f"Quantized: bits must be a whole number from 2 to 8, got {self.bits}")
+    bits: Annotated[int, Range("a whole number from 2 to 8", lambda x: x in range(2, 9))] = 8
 
     @property
     def traffic(self) -> float:

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from undrift.core.method.block import Needs, Personalization, Release
-from undrift.core.method.view import End
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Needs, Personalization, Release, Vector
 from undrift.core.model.pairs import find_pairs, write_pairs
 
 
@@ -19,10 +17,7 @@ class CrossProducts(Release):
     the mean of all B_i A_i, from sums alone.
     """
 
-    @property
-    def needs(self) -> Needs:
-        """A model with adapters whose base travels."""
-        return Needs(model="foldable")
+    needs = Needs(model="foldable")  # a model with adapters whose base travels
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Clients that train the base."""

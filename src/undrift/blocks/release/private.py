@@ -8,14 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.blocks.release.clip import Clipping, Following, Radius, check_radius, clip
-from undrift.core.method.aggregation import Summing
-from undrift.core.method.block import Block, Release
-from undrift.core.method.schedule import Synchronous
-from undrift.core.method.selection import Selection
-from undrift.core.method.view import End, ServerView
-from undrift.core.model.flat_model import Vector
+from undrift.blocks.release.clip import Clipping, Following, Radius, clip
+from undrift.core import Block, End, Release, Selection, ServerView, Summing, Synchronous, Vector
 from undrift.core.records.types import kinds
+from undrift.util.naming.ranges import AboveZero
 
 
 @dataclass(frozen=True)
@@ -41,12 +37,11 @@ class PrivateSum(Release):
     guards = True
     private = True
 
-    c: float = 1.0
+    c: AboveZero = 1.0
     noise: float = 1.0
     separation: int = 1
 
     def __post_init__(self) -> None:
-        check_radius("PrivateSum", self.c)
         check_noise("PrivateSum", self.noise, self.c)
         if self.separation < 1:
             raise ValueError(f"PrivateSum: separation must be 1 round or more, got {self.separation}")

@@ -9,10 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from undrift.blocks.release.remembered import why_not
-from undrift.core.method.block import Release
-from undrift.core.method.schedule import Synchronous
-from undrift.core.method.view import End, ServerView, Start
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Release, ServerView, Start, Synchronous, Vector
 
 
 class LastVisit(NamedTuple):
@@ -59,9 +56,6 @@ class Recent(Release[Window, LastVisit, None, Former, LastVisit]):
 
     delay: Annotated[int, Field(ge=0, le=10_000, strict=True)] = 50
 
-    def __post_init__(self) -> None:
-        """The annotations have all rules."""
-
     def refuses(self, others: Mapping[str, object]) -> str:
         """Weights, blocks that read displacements, and steps from several uploads, whose versions differ."""
         schedule = others["schedule"]
@@ -73,10 +67,6 @@ class Recent(Release[Window, LastVisit, None, Former, LastVisit]):
         """Empty."""
         numbers = torch.zeros(self.delay + 1, dtype=torch.int64)
         return Window(w.new_zeros(self.delay + 1, len(w)), numbers, numbers - 1, 0)
-
-    def init_client(self, w: Vector) -> LastVisit:
-        """Zero, of the first model."""
-        return LastVisit(torch.zeros_like(w), 0, 0)
 
     def begin(self, sent: None, kept: LastVisit, start: Start) -> LastVisit:
         """The last displacement."""

@@ -7,13 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
-
 from undrift.blocks.aggregation.weights import Uniform
 from undrift.blocks.personalization.relaxed import First
-from undrift.core.method.block import Release
-from undrift.core.method.view import End, ServerView, Start, Sums
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Release, ServerView, Start, Sums, Vector
 
 
 class Last(NamedTuple):
@@ -70,14 +66,6 @@ class Remembered(Release[Last, Last, None, None, _Change]):
         """Weights, and blocks that read displacements."""
         return why_not(others)
 
-    def init_server(self, w: Vector) -> Last:
-        """Zero."""
-        return Last(torch.zeros_like(w))
-
-    def init_client(self, w: Vector) -> Last:
-        """Zero."""
-        return Last(torch.zeros_like(w))
-
     def begin(self, sent: None, kept: Last, start: Start) -> _Change:
         """The last displacement."""
         return _Change(kept.h, kept.h)
@@ -110,14 +98,6 @@ class Residual(Release[First, Contributed, First, None, _Change]):
     def init_server(self, w: Vector) -> First:
         """The model itself."""
         return First(w.clone())
-
-    def init_client(self, w: Vector) -> Contributed:
-        """Nothing contributed so far."""
-        return Contributed(torch.zeros_like(w), 0)
-
-    def send(self, view: ServerView[First]) -> First:
-        """The first model, for clients that are new."""
-        return view.state
 
     def begin(self, sent: First, kept: Contributed, start: Start) -> _Change:
         """The model that was contributed last."""

@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.personalization.factors import check_shared, needs_both_factors, reads_steps
-from undrift.core.method.block import Needs, Release
-from undrift.core.method.view import End
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Needs, Release, Vector
 from undrift.core.model.pairs import find_pairs, write_pairs
+from undrift.util.naming.ranges import Share
 
 
 @dataclass(frozen=True)
@@ -24,16 +23,9 @@ class Rotated(Release):
         lam: how far the factors turn; 0 leaves them alone.
     """
 
-    lam: float = 0.5
+    needs = Needs(model="adapted")
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.lam <= 1:
-            raise ValueError(f"Rotated: lam must be in [0, 1], got {self.lam}")
-
-    @property
-    def needs(self) -> Needs:
-        """A model with adapters."""
-        return Needs(model="adapted")
+    lam: Share = 0.5
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Blocks that read the displacement as gradient steps, and factors that do not move together."""

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from undrift.blocks.personalization.factors import reads_steps
-from undrift.core.method.block import Needs, Personalization, Release
-from undrift.core.method.view import End
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Needs, Personalization, Release, Vector
 from undrift.core.model.pairs import find_pairs, write_pairs
 
 
@@ -16,10 +14,7 @@ from undrift.core.model.pairs import find_pairs, write_pairs
 class ScaledCores(Release):
     """client:  delta_i on C_h <- s_h C_h - C_h as received;   s_h = 1 again"""
 
-    @property
-    def needs(self) -> Needs:
-        """A model with cores between the factors."""
-        return Needs(model="headed")
+    needs = Needs(model="headed")
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Factors that train, and blocks that read the displacement as gradient steps."""

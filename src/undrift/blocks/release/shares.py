@@ -8,11 +8,10 @@ from typing import TypeAlias
 import torch
 from torch import Generator, Tensor
 
-from undrift.blocks.release.clip import check_radius, clip
+from undrift.blocks.release.clip import clip
 from undrift.blocks.release.private import check_noise, why_uncovered
-from undrift.core.method.block import Release
-from undrift.core.method.view import End
-from undrift.core.model.flat_model import Vector
+from undrift.core import End, Release, Vector
+from undrift.util.naming.ranges import AboveZero
 
 Draw: TypeAlias = Callable[[int, int], Tensor]
 """Gives whole numbers from 0 below a power of two, all equally likely: its arguments are the power and how many."""
@@ -52,12 +51,11 @@ class PrivateShares(Release):
 
     private = True
 
-    c: float = 1.0
+    c: AboveZero = 1.0
     noise: float = 1.0
     least: int = 10
 
     def __post_init__(self) -> None:
-        check_radius("PrivateShares", self.c)
         check_noise("PrivateShares", self.noise, self.c)
         if self.least < 2:
             raise ValueError(f"PrivateShares: least must be 2 clients or more, got {self.least}")

@@ -6,9 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from undrift.core.method.block import Release
-from undrift.core.method.schedule import Synchronous
-from undrift.core.method.selection import Selection
+from undrift.core import Release, Selection, Synchronous
 
 Count = Annotated[int, Field(ge=1, le=10_000_000, strict=True)]
 Age = Annotated[int, Field(ge=0, le=10_000_000, strict=True)]
@@ -27,9 +25,6 @@ class Overlapping(Synchronous):
 
     concurrency: Count | None = None
     max_age: Age | None = None
-
-    def __post_init__(self) -> None:
-        """The annotations have all rules."""
 
     def in_flight(self, cohort: int) -> int:
         """As given, or the cohort."""

@@ -7,9 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from undrift.core.method.block import Release
-from undrift.core.method.schedule import Synchronous
-from undrift.core.method.selection import Selection
+from undrift.core import Release, Selection, Synchronous
 
 
 @dataclass(frozen=True)
@@ -21,9 +19,6 @@ class OverSelected(Synchronous):
     """
 
     factor: Annotated[float, Field(ge=1, le=100, strict=True)] = 1.3
-
-    def __post_init__(self) -> None:
-        """The annotations have all rules."""
 
     def in_flight(self, cohort: int) -> int:
         """More than the cohort."""

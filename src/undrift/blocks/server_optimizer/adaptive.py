@@ -1,14 +1,12 @@
 """Adaptive steps of the server: every coordinate has its own rate."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 
-from undrift.blocks.server_optimizer.heavy_ball import rate
-from undrift.core.method.block import ServerOptimizer
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector
+from undrift.core import ServerOptimizer, ServerView, Vector
+from undrift.util.naming.ranges import Epsilon, Fraction, Positive, Range, positive
 
 
 class Moments(NamedTuple):
@@ -22,18 +20,9 @@ class Moments(NamedTuple):
 class _Adaptive(ServerOptimizer[Moments]):
     """server:  m <- beta1 m - (1 - beta1) delta;   w <- w - lr m / (sqrt(v) + tau);   no bias correction"""
 
-    lr: float = 0.1
-    beta1: float = 0.9
-    tau: float = 1e-3
-
-    def __post_init__(self) -> None:
-        name = type(self).__name__
-        rate(name, self.lr)
-        for label in ("beta1", "beta2"):
-            if not 0 <= getattr(self, label, 0.0) < 1:
-                raise ValueError(f"{name}: {label} must be in [0, 1), got {getattr(self, label)}")
-        if not 0 < self.tau < float("inf"):
-            raise ValueError(f"{name}: tau must be positive and finite, got {self.tau}; 1e-3 is the usual one")
+    lr: Positive = 0.1
+    beta1: Fraction = 0.9
+    tau: Annotated[float, Range("positive and finite", positive, "; 1e-3 is the usual one")] = 1e-3
 
     def init_server(self, w: Vector) -> Moments:
         """No momentum, and tau^2 where the squares start."""
@@ -62,7 +51,7 @@ class Adam(_Adaptive):
         beta2: memory of the squares.
     """
 
-    beta2: float = 0.99
+    beta2: Fraction = 0.99
 
     def _squares(self, v: Vector, square: Vector) -> Vector:
         """A moving average."""
@@ -80,7 +69,7 @@ class Yogi(_Adaptive):
         beta2: memory of the squares.
     """
 
-    beta2: float = 0.99
+    beta2: Fraction = 0.99
 
     def _squares(self, v: Vector, square: Vector) -> Vector:
         """Towards the square by a share of the square."""
@@ -97,7 +86,7 @@ class Adagrad(_Adaptive):
         tau: what keeps the root away from zero; a large one switches adapting off.
     """
 
-    beta1: float = 0.0
+    beta1: Fraction = 0.0
 
     def _squares(self, v: Vector, square: Vector) -> Vector:
         """The sum of all squares."""
@@ -128,25 +117,15 @@ class AMSGrad(ServerOptimizer[Peaks]):
         delay: the age up to which the rate is lr; None does not adapt it.
     """
 
-    lr: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.99
-    eps: float = 1e-8
+    lr: Positive = 1e-3
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.99
+    eps: Epsilon = 1e-8
     delay: int | None = 1
 
     def __post_init__(self) -> None:
-        rate("AMSGrad", self.lr)
-        for label in ("beta1", "beta2"):
-            if not 0 <= getattr(self, label) < 1:
-                raise ValueError(f"AMSGrad: {label} must be in [0, 1), got {getattr(self, label)}")
-        if not 0 < self.eps < float("inf"):
-            raise ValueError(f"AMSGrad: eps must be positive and finite, got {self.eps}; 1e-8 is the usual one")
         if self.delay is not None and self.delay < 1:
             raise ValueError(f"AMSGrad: delay must be 1 or more, or None for a fixed rate, got {self.delay}")
-
-    def init_server(self, w: Vector) -> Peaks:
-        """Zero."""
-        return Peaks(torch.zeros_like(w), torch.zeros_like(w), torch.zeros_like(w))
 
     def receive(self, delta: Vector, up: None, view: ServerView[Peaks]) -> tuple[Vector, Peaks]:
         """Accumulate, then move, less far if an upload is old."""

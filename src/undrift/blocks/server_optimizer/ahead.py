@@ -2,12 +2,9 @@
 
 from dataclasses import dataclass
 
-import torch
-
 from undrift.blocks.server_optimizer.heavy_ball import Velocity
-from undrift.core.method.block import ServerOptimizer
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector
+from undrift.core import ServerOptimizer, ServerView, Vector
+from undrift.util.naming.ranges import Fraction
 
 
 @dataclass(frozen=True)
@@ -20,15 +17,7 @@ class Ahead(ServerOptimizer[Velocity]):
         lam: share of the momentum that is kept, and added ahead; 0 gives a plain step.
     """
 
-    lam: float = 0.85
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.lam < 1:
-            raise ValueError(f"Ahead: lam must be in [0, 1), got {self.lam}")
-
-    def init_server(self, w: Vector) -> Velocity:
-        """Zero."""
-        return Velocity(torch.zeros_like(w))
+    lam: Fraction = 0.85
 
     def shift(self, view: ServerView[Velocity]) -> Vector:
         """Where the momentum alone would take the model, against which v points."""

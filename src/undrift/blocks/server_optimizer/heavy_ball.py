@@ -3,20 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
-
-from undrift.core.method.block import ServerOptimizer
-from undrift.core.method.defaults import Average
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector
-
-__all__ = ["Average", "HeavyBall", "Velocity", "rate"]
-
-
-def rate(name: str, lr: float) -> None:
-    """Refuse a server learning rate that is not positive and finite."""
-    if not 0 < lr < float("inf"):
-        raise ValueError(f"{name}: lr must be positive and finite, got {lr}")
+from undrift.core import ServerOptimizer, ServerView, Vector
+from undrift.util.naming.ranges import Fraction, Positive
 
 
 class Velocity(NamedTuple):
@@ -35,18 +23,9 @@ class HeavyBall(ServerOptimizer[Velocity]):
         nesterov: whether the momentum is Nesterov's.
     """
 
-    beta: float = 0.9
-    lr: float = 1.0
+    beta: Fraction = 0.9
+    lr: Positive = 1.0
     nesterov: bool = False
-
-    def __post_init__(self) -> None:
-        rate("HeavyBall", self.lr)
-        if not 0 <= self.beta < 1:
-            raise ValueError(f"HeavyBall: beta must be in [0, 1), got {self.beta}")
-
-    def init_server(self, w: Vector) -> Velocity:
-        """Zero."""
-        return Velocity(torch.zeros_like(w))
 
     def receive(self, delta: Vector, up: None, view: ServerView[Velocity]) -> tuple[Vector, Velocity]:
         """Accumulate, then move."""

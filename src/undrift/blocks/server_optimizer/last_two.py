@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from undrift.core.method.block import ServerOptimizer
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector
+from undrift.core import ServerOptimizer, ServerView, Vector
 
 
 class Iterate(NamedTuple):

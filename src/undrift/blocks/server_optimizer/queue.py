@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from torch import Tensor
 
 from undrift.blocks.aggregation.age import Mixing
-from undrift.core.method.block import ServerOptimizer
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector
+from undrift.core import ServerOptimizer, ServerView, Vector
+from undrift.util.naming.ranges import Range
 
 
 class Models(NamedTuple):
@@ -29,11 +28,7 @@ class Queue(ServerOptimizer[Models]):
         size: K; 1 takes the model that arrives.
     """
 
-    size: int = 5
-
-    def __post_init__(self) -> None:
-        if type(self.size) is not int or self.size < 1:
-            raise ValueError(f"Queue: size must be a whole number of models, 1 or more, got {self.size!r}")
+    size: Annotated[int, Range("a whole number of models, 1 or more", lambda x: x >= 1)] = 5
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Rules that do not give the model that arrived."""

@@ -3,12 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
-
 from undrift.blocks.warming import Warming
-from undrift.core.method.block import ServerOptimizer
-from undrift.core.method.view import ServerView
-from undrift.core.model.flat_model import Vector, unit
+from undrift.core import ServerOptimizer, ServerView, Vector, unit
 
 
 class Uphill(NamedTuple):
@@ -30,10 +26,6 @@ class ServerSAM(Warming, ServerOptimizer[Uphill]):
         warmup: how many rounds the warm-up takes; 0 switches it off.
         first: the radius of round 0; rho, if that is smaller.
     """
-
-    def init_server(self, w: Vector) -> Uphill:
-        """Nothing is known: round 0 is not shifted."""
-        return Uphill(torch.zeros_like(w), 0)
 
     def shift(self, view: ServerView[Uphill]) -> Vector:
         """The model, moved uphill by the radius of the round."""

@@ -24,7 +24,7 @@ from typing_extensions import TypeVar
 from undrift.core.method.view import End, ServerView, Start, Step, Sums
 from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.records.report import check_names
-from undrift.core.records.types import ClientT, Declared, SentT, ServerT, StateT, UpT
+from undrift.core.records.types import ClientT, Declared, SentT, ServerT, StateT, Tree, UpT, kinds
 from undrift.util.naming.binding import check_subclass_fields
 
 
@@ -67,6 +67,16 @@ def _parameters(cls: type) -> tuple[Any, ...]:
 def _tree(parameter: Any) -> Declared:
     """A declared tree; a parameter that was left open, or None, declares none."""
     return parameter if isinstance(parameter, type) and parameter is not type(None) else None
+
+
+def _zeros(declared: Declared, w: Vector) -> Tree:
+    """A tree of zeros; None if none is declared or an Array is in it."""
+    named = {} if declared is None else kinds(declared)
+    if declared is None or "array" in named.values():
+        return None
+    return declared(
+        *(torch.zeros_like(w) if kind == "vector" else {"float": 0.0, "int": 0}[kind] for kind in named.values())
+    )
 
 
 _RENAMED = dict.fromkeys(("mix", "filter_gradient", "correct", "add", "direction"), "adjust")
@@ -140,7 +150,7 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
 
     @property
     def needs(self) -> Needs:
-        """What it needs of the model, the data and other slots."""
+        """What it needs of the model, the data and other slots; an attribute unless its settings decide."""
         return Needs()
 
     def refuses(self, others: Mapping[str, object]) -> str:
@@ -165,16 +175,16 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
         return {}
 
     def init_server(self, w: Vector) -> ServerT:
-        """What the server keeps before round 0."""
-        return cast(ServerT, None)
+        """What the server keeps before round 0: zeros, unless a field is an Array, whose length only a block knows."""
+        return cast(ServerT, _zeros(self.Server, w))
 
     def init_client(self, w: Vector) -> ClientT:
-        """What a client keeps before its first round, in which it received `w`."""
-        return cast(ClientT, None)
+        """What a client keeps before its first round, in which it received `w`: zeros, as on the server."""
+        return cast(ClientT, _zeros(self.Client, w))
 
     def send(self, view: ServerView[ServerT]) -> SentT:
-        """What travels to the clients, before a round."""
-        return cast(SentT, None)
+        """What travels to the clients, before a round: what the server keeps, if it is of the declared kind."""
+        return cast(SentT, view.state if self.Sent is self.Server else None)
 
     def begin(self, sent: SentT, kept: ClientT, start: Start) -> StateT:
         """Prepare the local training; the result is passed to the other client hooks as `state`."""

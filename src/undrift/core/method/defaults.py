@@ -7,6 +7,7 @@ from undrift.core.method.block import ServerOptimizer
 from undrift.core.method.view import ServerView
 from undrift.core.model.flat_model import Vector
 from undrift.core.records.types import Upload
+from undrift.util.naming.ranges import Positive
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,7 @@ class Average(ServerOptimizer):
         lr: server learning rate; 1 makes w the mean of the clients' models.
     """
 
-    lr: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.lr < float("inf"):
-            raise ValueError(f"Average: lr must be positive and finite, got {self.lr}")
+    lr: Positive = 1.0
 
     def receive(self, delta: Vector, up: None, view: ServerView[None]) -> tuple[Vector, None]:
         """Move by the displacement."""

@@ -25,6 +25,7 @@ from typing import (
 from pydantic import TypeAdapter, ValidationError
 
 from undrift.util.naming.calls import Call
+from undrift.util.naming.ranges import Range
 
 ANY = "**"
 """Stands for arguments of any name, as in Python's signatures."""
@@ -55,7 +56,9 @@ def build(make: Callable[..., T], call: Call, nested: Callable[[Call], object] |
     try:
         bound = takes.bind(*call.positional, **call.named)
     except TypeError as error:
-        known = ", ".join(map(str, takes.parameters.values())) or "no arguments"
+        hints = annotations_of(make)
+        plain = [one.replace(annotation=hints.get(one.name, one.annotation)) for one in takes.parameters.values()]
+        known = ", ".join(map(str, plain)) or "no arguments"
         raise ValueError(f"{source!r}: {error}; it takes {known}") from None
     for name, value in bound.arguments.items():
         kind = takes.parameters[name].kind
@@ -158,7 +161,7 @@ def is_scalar(hint: Any) -> bool:
     return all(isinstance(kind, type) and kind in _SCALARS for kind in _kinds(hint))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def annotations_of(make: Callable[..., object], *, extras: bool = False) -> dict[str, Any]:
     """The annotations of a function, or of the constructor of a class; none if they name what does not exist.
 
@@ -241,9 +244,10 @@ def check_kinds(source: str, annotations: Mapping[str, Any], values: Mapping[str
 
 
 def check_rules(kind: type, values: Mapping[str, Any]) -> None:
-    """Raise if a value is not one that its annotation allows: `Annotated[float, Field(gt=0)]` or `Literal["a", "b"]`.
+    """Raise if a value is not one that its annotation allows: `NonNegative` or another range, or `Literal["a", "b"]`.
 
-    Run files whose tables are dataclasses are validated by the same annotations, in the same words.
+    `Annotated[float, Field(gt=0)]` is refused in the words of pydantic. Run files whose tables are dataclasses are
+    validated by the same annotations, in the same words.
 
     Args:
         kind: a dataclass.
@@ -257,6 +261,9 @@ def check_rules(kind: type, values: Mapping[str, Any]) -> None:
     """
     for name, rule in _rules(kind).items():
         value = values[name]
+        if isinstance(rule, Range):
+            rule.check(f"{kind.__name__}: {name}", value)
+            continue
         try:
             rule.validate_python(value.item() if hasattr(value, "item") else value)
         except ValidationError as error:
@@ -264,12 +271,18 @@ def check_rules(kind: type, values: Mapping[str, Any]) -> None:
             raise ValueError(f"{kind.__name__}: {name}: {why[0].lower()}{why[1:]}, got {value!r:.80}") from None
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _rules(kind: type) -> dict[str, Any]:
     """What validates the fields of a dataclass whose annotations have rules."""
     found = annotations_of(kind, extras=True)
     marked = {name: {get_origin(one) for one in (hint, *get_args(hint))} for name, hint in found.items()}
-    return {name: TypeAdapter(found[name]) for name, kinds in marked.items() if kinds & {Annotated, Literal}}
+    ruled = [name for name, kinds in marked.items() if kinds & {Annotated, Literal}]
+    return {name: range_of(found[name]) or TypeAdapter(found[name]) for name in ruled}
+
+
+def range_of(hint: Any) -> Range | None:
+    """The range of numbers that an annotation names."""
+    return next((x for x in getattr(hint, "__metadata__", ()) if isinstance(x, Range)), None)
 
 
 def check_fields(own: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -289,10 +302,21 @@ def check_fields(own: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def check_subclass_fields(kind: type) -> None:
-    """Decorate a class's own `__post_init__`, if it has one; for `__init_subclass__` of a base of dataclasses."""
+    """Decorate a class's `__post_init__` if it has its own, or annotations with rules.
+
+    For `__init_subclass__` of a base of dataclasses.
+    """
+
+    def inherited(self: Any) -> None:
+        before = getattr(super(kind, self), "__post_init__", None)
+        if before is not None:
+            before()
+
     own = vars(kind).get("__post_init__")
-    if own is not None:
-        setattr(kind, "__post_init__", check_fields(own))  # noqa: B010  mypy refuses the assignment
+    declared = [hint for base in kind.__mro__ for hint in vars(base).get("__annotations__", {}).values()]
+    ruled = any(get_origin(hint) is Annotated for hint in declared)
+    if own is not None or ruled:
+        setattr(kind, "__post_init__", check_fields(own or inherited))  # noqa: B010  mypy refuses the assignment
 
 
 def is_whole(value: object) -> TypeGuard[int]:

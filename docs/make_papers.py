@@ -1,6 +1,6 @@
-"""The page docs/evidence/papers.md: every table and figure of the papers with its command, from the files here.
+"""The page docs/evidence/papers.md: every table and figure of the papers with its command, from the files of src.
 
-python -m undrift.papers.page docs/evidence/papers.md
+python docs/make_papers.py docs/evidence/papers.md
 """
 
 import sys
