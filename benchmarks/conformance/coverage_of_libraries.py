@@ -57,7 +57,8 @@ for them. Packages were installed, each in an environment of its own, and their 
 FL-bench and the baselines beside Flower are no packages: theirs are the names of files and folders in a public index of
 their repositories, all stored versions together; of Flower's baselines the folders up to the letter f, and those that
 were looked up by name. A method under a name that we do not know is missed, and a general class, such as FedOpt for
-FedAdam, counts as having it. What a method of the same name computes is another question: [conformance](conformance.md).
+FedAdam, counts as having it. What a method of the same name computes is another question:
+[conformance](conformance.md).
 Corrections are welcome."""
 
 ENDS = (
