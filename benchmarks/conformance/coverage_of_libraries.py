@@ -52,14 +52,19 @@ OWN = ("uniform", "whitened", "scaffold-i", "fedavg-ft")
 """Ours, or variants of another method: never counted as a method that others lack."""
 
 INTRODUCTION = """\
-Of each library the names of all classes and modules, compared with the names of our methods and other names that we know
-for them. Packages were installed, each in an environment of its own, and their files parsed; nothing was run. PFLlib,
-FL-bench and the baselines beside Flower are no packages: theirs are the names of files and folders in a public index of
-their repositories, all stored versions together; of Flower's baselines the folders up to the letter f, and those that
-were looked up by name. A method under a name that we do not know is missed, and a general class, such as FedOpt for
-FedAdam, counts as having it. What a method of the same name computes is another question:
-[conformance](conformance.md).
-Corrections are welcome."""
+Of each library the names of all classes and modules, compared with the names of our methods and other names that we
+know for them. Packages were installed, each in an environment of its own, and their files parsed; nothing was run.
+PFLlib, FL-bench and the baselines beside Flower are no packages: theirs are the names of files and folders in a public
+index of their repositories, all stored versions together; of Flower's baselines the folders up to the letter f, and
+those that were looked up by name. A method under a name that we do not know is missed, and a general class, such as
+FedOpt for FedAdam, counts as having it. What a method of the same name computes is another question:
+[conformance](conformance.md). Corrections are welcome."""
+
+ABSENT = """\
+Of the newest baselines: FedCOG (Ye et al., 2024), whose clients optimise synthetic images for hundreds of steps against
+the batch normalisation statistics of the global model, which our group normalisation has not; the half of FedGPS that
+trains on a surrogate data set; FedPAC with Sophia. Of the others' lists for example CCVR, FedNH, FedProto, FedAMP,
+FedGen, FedFomo, Floco, GPFL, DBE and FedCAC."""
 
 ENDS = (
     *("serialclienttrainer", "clienttrainer", "serverhandler", "serverhander", "frameworkbridge", "server", "client"),
@@ -155,6 +160,10 @@ def page(libraries: dict[str, Any]) -> str:
         "Without our own methods and variants of others.",
         "",
         fill(", ".join(f"`{method}`" for method in alone) + ".", 118, break_on_hyphens=False),
+        "",
+        "## Not here",
+        "",
+        fill(ABSENT, 118),
         "",
         "Made by `make conformance`, from `benchmarks/conformance/results/coverage.json` and",
         "`benchmarks/conformance/results/repositories.json`.",

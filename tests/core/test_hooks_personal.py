@@ -10,7 +10,7 @@ from torch import nn
 from support.rounds import beginning, close, part_of, path
 from undrift import Algorithm, Local, Simulation, TensorTask, cost, make
 from undrift.blocks import SAM, Scaffold
-from undrift.blocks.personalization.part import mask
+from undrift.blocks.personalization import part
 from undrift.core.method.block import Block, Correction, Personalization, Perturbation
 from undrift.core.model.flat_model import Layout, Vector, bind
 from undrift.core.records.types import Array
@@ -298,7 +298,7 @@ def test_a_bare_linear_model_is_one_layer() -> None:
     """Its tensors have no module in their names; the head is the weight with the bias, not the bias alone."""
     layout = bind(nn.Linear(6, 3)).layout
     assert layout.layers == (slice(0, 21),)
-    assert mask("Tuned", "last", layout).all()
+    assert part.mask("Tuned", "last", layout).all()
     mixed = Layout(("token", "position", "weight", "bias", "head.weight"), ((2,), (3,), (4, 2), (4,), (5,)))
     assert mixed.layers == (slice(0, 2), slice(2, 5), slice(5, 17), slice(17, 22)), (
         "other tensors of the root stand alone"
