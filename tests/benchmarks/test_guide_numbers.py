@@ -247,8 +247,10 @@ def test_the_tables_of_scale_are_those_of_their_file() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_table_of_a_guide_with_measured_decimals_is_bound(page: str) -> None:
-    known = ("| method | best %", "| | first measurement", "| method | a reply has", "| | server | worker | clients")
-    known += ("| run | what is seen", "| method | fp32", "| SuperNodes |")  # the last in test_page_numbers
+    known = (
+        *("| method | best %", "| | first measurement", "| method | a reply has", "| | server | worker | clients"),
+        *("| run | what is seen", "| method | fp32", "| SuperNodes |"),  # the last in test_page_numbers
+    )
     settings = r"`[^`]*`|\([^)]*\)|1\.3 times as many|0\.5 and 0\.5|sigma of 7\.5|1\.5 k|^0\.\d+$"
     for head, rows in tables(page).items():
         cells = [re.sub(settings, "", cell) for row in rows for cell in row]
