@@ -131,6 +131,7 @@ peers:  ## the same work in other libraries, each in an environment of its own i
 conformance:  ## docs/evidence/conformance.md: which libraries compute what the papers state; environments as for peers
 	$(PYTHON) benchmarks/peers/install.py $(PEERS) pfl flower fedlab fluke
 	$(PYTHON) benchmarks/conformance/conformance.py $(PEERS)
+	$(PYTHON) benchmarks/conformance/coverage_of_libraries.py $(PEERS)
 
 figures:  ## the pictures of docs/figures, from code and from their committed numbers; each script describes how to measure them again
 	$(PYTHON) docs/figures/make_round.py

@@ -144,7 +144,7 @@ def page(results: dict[str, Any]) -> str:
         "PFLlib and FL-bench are not on PyPI and were not run: this page states nothing about them. A difference is no",
         "judgement of a library: several of these choices are common in released code, and a result obtained with one",
         "of them is a result of that formula. Versions are those installed when the table was made; corrections are",
-        "welcome.",
+        "welcome. [Coverage](coverage.md) has which of our methods each library has.",
         "",
         "Made by `make conformance`, from `benchmarks/conformance/results/conformance.json`.",
         "",

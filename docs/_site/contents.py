@@ -37,6 +37,7 @@ CONTENTS: dict[str, tuple[str, ...]] = {
         "evidence/findings/*",
         "evidence/papers",
         "evidence/conformance",
+        "evidence/coverage",
         "evidence/performance",
         "evidence/reliability",
     ),

@@ -52,3 +52,37 @@ def test_undrift_conforms() -> None:
     for method in HYPER:
         verdict = conformance.judged("Undrift", method, {"models": undrift_local.run(method)})
         assert verdict["distance"] <= conformance.TOLERANCE, method
+
+
+def test_the_page_of_coverage_is_up_to_date() -> None:
+    import coverage_of_libraries as coverage
+
+    assert coverage.PAGE.read_text() == coverage.page(coverage.stored()), "run make conformance"
+
+
+def test_at_least_25_methods_are_in_no_other_library() -> None:
+    import coverage_of_libraries as coverage
+
+    found = coverage.table(coverage.stored())
+    alone = {method for method, having in found.items() if not having} - set(coverage.OWN)
+    assert len(alone) >= 25 and {"fedmuon", "fednsam", "fedgps", "fedloge", "feduv"} <= alone
+    assert {"Flower", "fluke", "FedLab", "PFLlib"} <= set(found["fedavg"]) and "fluke" in found["fedexp"]
+
+
+def test_names_of_other_libraries() -> None:
+    import coverage_of_libraries as coverage
+
+    assert "fedexp" in coverage.keys("FedExPServer") and "qfedavg" in coverage.keys("qFedAvgServerHandler")
+    assert "scaffold" in coverage.keys("ScaffoldSerialClientTrainer") and "fedmuon" not in coverage.keys("FedMuonCV")
+
+
+def test_classes_and_modules_are_read_without_importing(tmp_path: Path) -> None:
+    import coverage_of_libraries as coverage
+
+    package = tmp_path / "peer" / "lib" / "thing"
+    (package / "algorithms").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError\n")
+    (package / "algorithms" / "fedx.py").write_text("class FedX:\n    pass\n")
+    assert coverage.installed("thing", tmp_path) is None, "it has no version"
+    (tmp_path / "peer" / "lib" / "thing-1.2.dist-info").mkdir()
+    assert coverage.installed("thing", tmp_path) == {"version": "1.2", "names": ["FedX", "fedx", "thing"]}

@@ -212,11 +212,16 @@ def test_the_front_pages_claim_what_the_strict_studies_have(name: str) -> None:
     from study import committed
 
     text = " ".join((ROOT / name).read_text().split())
-    result = text[text.index("Tuned alike on seeds") : text.index("filters gain less")]
+    result = text[text.index("Tuned alike on seeds") :].split(" are older")[0].split(" Earlier numbers")[0]
     found = re.findall(r"[+-]\d+\.\d \[[^]]*\]", result)
     assert found and all(f"| {difference} |" in claims_table() for difference in found)
     study = committed("strict-filters")
     assert f"all {claims(study)} differences" in result and len(study["seeds"]) == 10
+    assert f"corrected for {claims(committed('strict-tables'))} differences" in result
+    filters = [x for x in claims_table().splitlines() if "| labels-and-columns |" in x and "minus uniform" in x]
+    gains = [re.findall(r"[+-]\d+\.\d", x)[0] for x in filters if re.search("specgrad|center-maps|whitened", x)]
+    low, high = min(gains, key=float), max(gains, key=float)
+    assert len(gains) == 3 and re.search(rf"filters gain \{low} \[[^]]*\] to \{high} \[", result)
 
 
 def test_faults_of_a_search() -> None:

@@ -5,12 +5,14 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch import nn
 
 from support.rounds import beginning, close, part_of, path
-from undrift import Algorithm, Local, Simulation, cost
+from undrift import Algorithm, Local, Simulation, TensorTask, cost, make
 from undrift.blocks import SAM, Scaffold
+from undrift.blocks.personalization import part
 from undrift.core.method.block import Block, Correction, Personalization, Perturbation
-from undrift.core.model.flat_model import Vector
+from undrift.core.model.flat_model import Layout, Vector, bind
 from undrift.core.records.types import Array
 from undrift.testing import Clinic, ContractError, Quadratics, check_block
 from undrift.testing.rounds import states_of
@@ -290,3 +292,26 @@ class Silent(Mixture):
 def test_contract_catches(block: Block, slot: str | None, promise: str) -> None:
     with pytest.raises(ContractError, match=promise):
         check_block(block, slot)
+
+
+@pytest.mark.quick
+def test_a_bare_linear_model_is_one_layer() -> None:
+    """Its tensors have no module in their names; the head is the weight with the bias, not the bias alone."""
+    layout = bind(nn.Linear(6, 3)).layout
+    assert layout.layers == (slice(0, 21),)
+    assert part.mask("Tuned", "last", layout).all()
+    mixed = Layout(("token", "position", "weight", "bias", "head.weight"), ((2,), (3,), (4, 2), (4,), (5,)))
+    assert mixed.layers == (slice(0, 2), slice(2, 5), slice(5, 17), slice(17, 22)), (
+        "other tensors of the root stand alone"
+    )
+
+
+def test_a_bare_linear_model_is_all_head() -> None:
+    """FedPer keeps all of it on the clients, so that the global model does not move; FedBABU trains none of it."""
+    draw = torch.Generator().manual_seed(0)
+    inputs, labels = torch.randn(60, 6, generator=draw), torch.randint(3, (60,), generator=draw)
+    task = TensorTask(lambda: nn.Linear(6, 3), inputs, labels, list(torch.arange(60).chunk(4)))
+    for method in ("fedper", "fedbabu"):
+        simulation = Simulation(make(method), task, Local(lr=0.1, steps=2, batch_size=5), cohort=2)
+        start = simulation.start().params.clone()
+        assert torch.equal(simulation.run(rounds=2).params, start), method

@@ -31,6 +31,7 @@ from undrift.engine.worker.worker_plan import Plan
 from undrift.runs import Config, resume, start
 from undrift.testing import Clinic, fingerprint
 from undrift.testing.device import engine_ratios
+from undrift.testing.tasks import clinic
 
 ray = pytest.importorskip("ray")
 from undrift.ray import Pool, RayBackend, WorkerError, fitting_pool  # noqa: E402
@@ -100,6 +101,25 @@ def test_equals_the_reference_to_the_bit(name: str, pool: Pool) -> None:
             assert len(record.clients) + len(record.rejections) == 5
     assert record.reports == reference.reports
     assert fingerprint(state) == fingerprint(expected)
+
+
+NEWEST = (
+    *("fedlc", "fedrs", "fedntd", "fedvls", "fedetf", "fedloge", "feddecorr", "feduv", "fedexp", "fedacg", "fednsam"),
+    *("fedinit", "scaffold-m", "scaffnew", "fedlin", "fedswa", "fedmoswa", "fedadamw", "fedlada", "fedmuon"),
+    *("fedmuon-cv", "fedpac-muon", "fedpac-soap", "delta-sgd", "fedgps", "fedbabu", "fedrod", "fedpac", "fedas"),
+    *("pfedfda", "whitened"),
+)
+
+
+@pytest.mark.sweep(every=len(NEWEST))
+@pytest.mark.parametrize("name", NEWEST)
+def test_the_newest_methods_equal_the_reference(name: str, pool: Pool) -> None:
+    """Of all clients, as some methods need it, with the model that a method needs."""
+    algorithm = make(name)
+    task, local = clinic(algorithm), replace(LOCAL, decay=1.0, weight_decay=0.0)
+    expected = Simulation(algorithm, task, local, seed=1).run(2)
+    with Simulation(algorithm, task, local, seed=1, backend=RayBackend(pool, chunk=2)) as simulation:
+        assert fingerprint(simulation.run(2)) == fingerprint(expected)
 
 
 @pytest.mark.sweep(every=6)

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import permutations
 from pathlib import Path
@@ -35,9 +35,33 @@ def tables(page: str) -> dict[str, list[list[str]]]:
     """The rows of the tables of a page, by their header."""
     found: dict[str, list[list[str]]] = {}
     for block in re.findall(r"(?:^\|.*\n)+", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE):
-        head, _, *rows = block.splitlines()
+        head, *rows = block.splitlines()
+        rows = rows[1:]
         found[head] = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     return found
+
+
+def _pattern(text: str) -> str:
+    """Where a text stands, with a number for every #."""
+    return re.escape(text).replace(r"\#", r"([+-]?\d[\d,]*(?:\.\d+)?)")
+
+
+def stated(page: str, text: str) -> str:
+    """The numbers of a page where a text has #."""
+    found = re.findall(_pattern(text), prose(page))
+    assert len(found) == 1, f"{page}: {text!r} is there {len(found)} times"
+    return " ".join(found[0]) if isinstance(found[0], tuple) else found[0]
+
+
+def unbound(page: str, bound: Iterable[str], given: str, measured: re.Pattern[str] = MEASURED) -> list[str]:
+    """The measured numbers of a page, with their place, that neither a bound text has nor a pattern names."""
+    text = INTERVAL.sub("", prose(page))
+    spans = [found.span() for pattern in (*map(_pattern, bound), given) for found in re.finditer(pattern, text)]
+    return [
+        text[max(0, number.start() - 40) : number.end() + 20]
+        for number in measured.finditer(text)
+        if not any(start <= number.start() < end for start, end in spans)
+    ]
 
 
 def intervals(text: str) -> Iterator[str]:

@@ -30,7 +30,8 @@ def fedmuon_cv(a: float = 0.9, iterations: int = 5) -> Algorithm:
         Algorithm(local_optimizer=CorrectedMuon(a=0.9, iterations=5), aggregation=Uniform())
 
     References:
-        Takezawa et al., FedMuon: federated learning with bias-corrected LMO-based optimization, 2025.
+        Takezawa et al., FedMuon: federated learning with bias-corrected LMO-based optimization, ICLR
+        2026.
 
     Note:
         One of two methods of this name; the other is fedmuon. After a reproduction; the authors' code was not found.

@@ -17,6 +17,11 @@ Vector: TypeAlias = Annotated[Tensor, "vector"]
 """A one-dimensional tensor as long as the model's trainable parameters."""
 
 
+def _module(name: str) -> str:
+    """The module of a tensor by its name; a tensor of the model itself stands alone, but for its weight and bias."""
+    return name.rpartition(".")[0] or ("" if name in ("weight", "bias") else name)
+
+
 @dataclass(frozen=True)
 class Layout:
     """Names and shapes of a model's tensors, in the order in which they lie in a vector.
@@ -43,9 +48,12 @@ class Layout:
 
     @cached_property
     def layers(self) -> tuple[slice, ...]:
-        """Where the tensors of each module lie: those in a row with one name up to the last dot; others stand alone."""
+        """Where the tensors of each module lie: those in a row with one name up to the last dot; others stand alone.
+
+        A weight and a bias of the model itself, as those of a bare `nn.Linear`, are one layer, too.
+        """
         pairs = zip(self.names, self.sizes, strict=True)
-        groups = groupby(pairs, key=lambda pair: pair[0].rpartition(".")[0] or pair[0])
+        groups = groupby(pairs, key=lambda pair: _module(pair[0]))
         ends = tuple(accumulate(sum(size for _, size in group) for _, group in groups))
         return tuple(slice(start, end) for start, end in zip((0, *ends), ends, strict=False))
 
