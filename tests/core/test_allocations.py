@@ -1,6 +1,7 @@
 """The local loop allocates nothing of the model's size beside what the backward passes themselves return."""
 
 from functools import partial
+from itertools import accumulate
 
 import pytest
 import torch
@@ -70,6 +71,36 @@ def test_a_step_allocates_only_its_gradients(name: str, per_step: int) -> None:
     """One tensor for each gradient of a step, the one that the backward pass returns, and no other vector."""
     few, many = allocations(name, 3), allocations(name, 9)
     assert (many - few) / 6 == per_step
+
+
+def test_a_gradient_is_not_held_twice() -> None:
+    """What the backward pass returns of a long tensor is freed before it computes that of the next one."""
+    width, layers = 512, 6
+    model = bind(nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(layers))))
+    inputs = torch.randn(1, width, generator=torch.Generator().manual_seed(0))
+    fresh = model.gradient(model.module(inputs).square().sum())
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        reused = model.gradient(model.module(inputs).square().sum(), reuse=True)
+    assert found.profiler is not None and found.profiler.kineto_results is not None
+    memory = [event for event in found.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held = accumulate(event.nbytes() for event in sorted(memory, key=lambda event: event.start_ns()))
+    assert torch.equal(reused, fresh)
+    assert 4 * width**2 <= max(held) < 2.5 * 4 * width**2
+
+
+def test_a_gradient_that_is_reused_is_zero_where_the_loss_does_not_reach() -> None:
+    width = 300
+    model = bind(nn.ModuleList([nn.Linear(width, width), nn.Linear(2, 2)]))
+    first, second = model.module[0], model.module[1]
+    assert model.g is not None
+    for part, size in ((first, width), (second, 2)):
+        model.g.fill_(1.0)
+        loss = part(torch.ones(1, size)).sum()
+        assert torch.equal(model.gradient(loss, reuse=True), model.gradient(part(torch.ones(1, size)).sum()))
+    wanted = tuple(second.parameters())
+    model.g.fill_(1.0)
+    found = model.gradient(second(torch.ones(1, 2)).sum(), reuse=True, wanted=wanted)
+    assert int(found.count_nonzero()) == 6 and not any(p._backward_hooks for p in model.parameters)
 
 
 @pytest.mark.parametrize("size", [0, 1, 1 << 16, (1 << 16) + 1, 300_000])

@@ -35,6 +35,10 @@ def test_the_bits_are_those_of_a_plain_sum(size: int) -> None:
         plain.add(x, weight)
     assert torch.equal(long.pack().data, plain.pack().data)
     assert torch.equal(long.value(), plain.value()) and torch.equal(long.pack().value(), plain.value())
+    for dtype in (torch.float32, torch.float64):
+        expected = (plain.coarse + plain.fine).div(3.7).to(dtype)
+        for total in (plain, long, long.pack()):
+            assert torch.equal(total.value(dtype, 3.7), expected)
     assert long.sound(LIMIT) and not long.sound(float(plain.value().abs().max()) / 2)
     for length in (BLOCK, 2 * BLOCK):
         coarse, fine = (torch.cat(each) for each in zip(*long.parts(length), strict=True))

@@ -144,7 +144,9 @@ def finish_visit(
     blocks, model, ends = dict(algorithm.slots()), oracle.model, dict[str, tuple[Any, Any]]()
     model.check_frozen()
     with _reporting("release", algorithm.release, end, reported) as own:
-        end = replace(end, delta=algorithm.release.release(end.delta, states["release"], own))
+        released = algorithm.release.release(end.delta, states["release"], own)
+    if released is not end.delta:
+        end = replace(end, delta=released)
     for slot, block in blocks.items():
         with _reporting(slot, block, end, reported) as own:
             ends[slot] = block.finish(states[slot], own)

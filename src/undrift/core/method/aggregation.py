@@ -80,7 +80,7 @@ class Accumulator(ABC, Generic[ServerT, UpT]):
         return {"sum": float(clients)} if "sum" in self.sums.sums else {}
 
     @abstractmethod
-    def unweighted_sum(self) -> Tensor:
+    def unweighted_sum(self, dtype: torch.dtype) -> Tensor:
         """The unweighted sum of the displacements, if it was requested."""
 
     @abstractmethod
@@ -130,20 +130,20 @@ class SumAccumulator(Accumulator[ServerT, UpT]):
         extra = {f"extra.{name}": abs(self.sums.number(f"weights.{name}")) for name in self.rule.extra}
         return super().shares(weight, clients) | {"delta": weight} | extra
 
-    def unweighted_sum(self) -> Tensor:
+    def unweighted_sum(self, dtype: torch.dtype) -> Tensor:
         """With equal weights, the weighted sum itself."""
-        return self.sums.value("delta" if self.rule.equal_weights else "sum")
+        return self.sums.value("delta" if self.rule.equal_weights else "sum", dtype)
 
     def mean_norm(self, weight: float) -> float:
         """From the weighted sum."""
         return self.sums.norm("delta") / weight
 
     def named(self) -> dict[str, Any]:
-        """The weighted sums, each rounded once to double precision, and the sums of further weights."""
-        named: dict[str, Any] = {"weighted": self.sums.value("delta")}
+        """The weighted sums, whose values are made when they are asked for, and the sums of further weights."""
+        named: dict[str, Any] = {"weighted": self.sums.sums["delta"]}
         for name in (*self.rule.extra, *self.rule.scalars):
             named[f"weights.{name}"] = self.sums.number(f"weights.{name}")
-        return named | {f"extra.{name}": self.sums.value(f"extra.{name}") for name in self.rule.extra}
+        return named | {f"extra.{name}": self.sums.sums[f"extra.{name}"] for name in self.rule.extra}
 
     def close(self, up: UpT, view: ServerView[ServerT]) -> tuple[Vector, ServerT]:
         """The rule's mean of the sums."""
@@ -210,9 +210,9 @@ class GatherAccumulator(Accumulator[ServerT, UpT]):
                 numbered.setdefault(prefix, {})[rest] = x
         self.entries += [(one, cast(UpT, one.parts.get("aggregation"))) for one in map(read, numbered.values())]
 
-    def unweighted_sum(self) -> Tensor:
+    def unweighted_sum(self, dtype: torch.dtype) -> Tensor:
         """Summed beside the uploads."""
-        return self.sums.value("sum")
+        return self.sums.value("sum", dtype)
 
     def mean_norm(self, weight: float) -> float:
         """From all uploads."""
@@ -290,8 +290,7 @@ class Summing(Aggregation[ServerT, ClientT, SentT, UpT, StateT]):
 
     def mean(self, up: UpT, view: ServerView[ServerT]) -> Vector:
         """The displacement of the round from the sums of the view; `up` is the sum of the rule's own uploads."""
-        # Every weight may be zero (no client deserves any): the model then stays where it is.
-        return view.weighted.div_(view.weight or 1.0)  # in place: a new vector of doubles is twice the model
+        return view.weighted_mean
 
     def open(self, unweighted: bool) -> Accumulator[ServerT, UpT]:
         """Sums."""

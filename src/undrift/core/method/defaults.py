@@ -31,4 +31,4 @@ class Average(ServerOptimizer):
 
     def receive(self, delta: Vector, up: None, view: ServerView[None]) -> tuple[Vector, None]:
         """Move by the displacement."""
-        return self.lr * delta, None
+        return delta if self.lr == 1 else self.lr * delta, None

@@ -326,7 +326,7 @@ class AggregationByPart(ByPart, Summing[Any, Any, Any, Any, Any]):
             sums |= {f"weights.{name}": view.scalar(_name(i, name)) for name in (*rule.extra, *rule.scalars)}
             sums |= {f"extra.{name}": view.weighted_by(_name(i, name))[mask] for name in rule.extra}
             inner = replace(self._server_view(view, i, mask, own), _sums=sums)
-            out[mask] = rule.mean(self._tree("Up", i, up, mask), inner)
+            out[mask] = rule.mean(self._tree("Up", i, up, mask), inner).to(out.dtype)
         return out
 
 

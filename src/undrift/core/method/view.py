@@ -302,6 +302,17 @@ class ServerView(Generic[ServerT]):
         """The sum of the displacements by these weights, in double precision, which `mean` may overwrite."""
         return self._tensor("weighted", "a rule derived from Summing is closed")
 
+    @property
+    def weighted_mean(self) -> Vector:
+        """The sum of the displacements by these weights over the sum of the weights; zero if every weight is zero.
+
+        It has the model's precision and is made a piece at a time: no vector of doubles, twice the model, is there.
+        """
+        found = self._sum("weighted", "a rule derived from Summing is closed")
+        if isinstance(found, Tensor):
+            return found.div(self.weight or 1.0).to(self.params.dtype)
+        return found.value(self.params.dtype, self.weight or 1.0)
+
     def weighted_by(self, name: str) -> Tensor:
         """The sum of displacements by the weights of a name in the rule's `extra`, in double precision."""
         return self._tensor(f"extra.{name}", f"a rule declares extra = ({name!r},)")
@@ -347,5 +358,6 @@ class ServerView(Generic[ServerT]):
         return self._sums[name]
 
     def _tensor(self, name: str, when: str) -> Tensor:
-        found: Tensor = self._sum(name, when)
-        return found
+        found = self._sum(name, when)
+        value: Tensor = found if isinstance(found, Tensor) else found.value()
+        return value

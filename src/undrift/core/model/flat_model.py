@@ -98,8 +98,9 @@ def pieces(*vectors: Vector) -> Iterator[tuple[Vector, ...]]:
     Args:
         vectors: on one device; on another than the CPU each is one piece.
     """
-    length = _PIECE if vectors[0].device.type == "cpu" else max(len(vectors[0]), 1)
-    return zip(*(torch.split(v, length) for v in vectors), strict=True)
+    if vectors[0].numel() <= _PIECE or vectors[0].device.type != "cpu":
+        return iter([vectors])
+    return zip(*(torch.split(v, _PIECE) for v in vectors), strict=True)
 
 
 SINGLE = {"mps"}
@@ -116,8 +117,8 @@ class Bound(NamedTuple):
 
     The vector `w` is float32, or float64 if the model has such parameters, and holds every tensor in the logical order
     of its axes. A parameter of another dtype or memory format, bfloat16 or channels-last, has memory of its own, which
-    `place` writes from the vector; `own` has it. `g` is the buffer for a gradient that may be overwritten by the next;
-    without it every gradient is a new vector.
+    `place` writes from the vector; `own` has it. `g` is the buffer for a gradient that may be overwritten by the next,
+    `slopes` its tensors; without it every gradient is a new vector.
     """
 
     module: nn.Module
@@ -130,6 +131,7 @@ class Bound(NamedTuple):
     own: tuple[Tensor | None, ...]
     others: Buffers
     frozen: dict[str, tuple[nn.Parameter, int]]
+    slopes: tuple[Tensor, ...] = ()
 
     @property
     def copies(self) -> bool:
@@ -206,10 +208,31 @@ class Bound(NamedTuple):
                 "the loss does not depend on the model's trainable parameters; compute it from the model's outputs, "
                 "without detach(), item() or torch.no_grad()"
             )
+        if reuse and self.g is not None:
+            return self._fill(self.g, loss, wanted)
         slopes = torch.autograd.grad(loss, wanted, allow_unused=True) if wanted else ()
         found = {id(p): x for p, x in zip(wanted, slopes, strict=True)}
-        pieces = [self._flat(found.get(id(p)), p) for p in self.parameters]
-        return torch.cat(pieces, out=self.g if reuse else None)
+        return torch.cat([self._flat(found.get(id(p)), p) for p in self.parameters])
+
+    def _fill(self, g: Vector, loss: Tensor, wanted: tuple[nn.Parameter, ...]) -> Vector:
+        """The gradient, written into `g`: that of a long tensor during the pass, so that none is there twice."""
+        places = {id(p): place for p, place in zip(self.parameters, self.slopes, strict=True)}
+        long = [p for p in wanted if p.numel() >= _PIECE and p.dtype == g.dtype]
+        hooks = [p.register_hook(places[id(p)].copy_) for p in long]
+        try:
+            slopes = torch.autograd.grad(loss, wanted, allow_unused=True) if wanted else ()
+        finally:
+            for hook in hooks:
+                hook.remove()
+        for p, slope in zip(wanted, slopes, strict=True):
+            place = places.pop(id(p))
+            if slope is None:
+                place.zero_()
+            elif slope.data_ptr() != place.data_ptr():
+                place.copy_(slope)
+        for place in places.values():
+            place.zero_()
+        return g
 
     def _flat(self, slope: Tensor | None, parameter: nn.Parameter) -> Tensor:
         """One parameter's part of a gradient; zero if there is none, without memory for it."""
@@ -287,17 +310,19 @@ def bind(module: nn.Module, at: Vector | None = None) -> Bound:
     others = Buffers(module, w.device, dtype)
     own = tuple(None if p.dtype == dtype and p.is_contiguous() else p.data for p in parameters)
     # The gradient buffer is left untouched: a model that only evaluates never takes the memory.
+    g, layout = torch.empty_like(w), layout_of(module)
     bound = Bound(
         module,
-        layout_of(module),
+        layout,
         parameters,
         w,
-        torch.empty_like(w),
+        g,
         others.floating,
         others.counts,
         own,
         others,
         _find_frozen(module),
+        tuple(layout.split(g)),
     )
     bound.place(w)
     return bound

@@ -134,9 +134,9 @@ class ExactSum:
             _carry(coarse, fine, spare[: len(fine)])
         self._pending = 0
 
-    def value(self) -> Tensor:
-        """The sum, rounded once to double precision."""
-        return self.coarse + self.fine
+    def value(self, dtype: torch.dtype = torch.float64, divisor: float = 1.0) -> Tensor:
+        """The sum over a divisor: see `add_parts`."""
+        return add_parts(self.parts(), self.size, dtype, divisor, self.coarse.device)
 
 
 class LongSum:
@@ -199,9 +199,9 @@ class LongSum:
                 f.add_(rest.cpu())
             self._pieces[i] = pack_blocks(piece.coarse, piece.fine)
 
-    def value(self) -> Tensor:
-        """The sum, rounded once to double precision."""
-        return add_parts(self.parts(), self.size)
+    def value(self, dtype: torch.dtype = torch.float64, divisor: float = 1.0) -> Tensor:
+        """The sum over a divisor: see `add_parts`."""
+        return add_parts(self.parts(), self.size, dtype, divisor)
 
     def _opened(self) -> list[Blocks]:
         """The pieces, of zeros before the first addition."""
@@ -236,9 +236,9 @@ class NamedSums:
             if isinstance(total, ExactSum):
                 total.coarse, total.fine = total.coarse.cpu(), total.fine.cpu()
 
-    def value(self, name: str) -> Tensor:
-        """One of them, rounded once to double precision."""
-        return self.sums[name].value()
+    def value(self, name: str, dtype: torch.dtype = torch.float64) -> Tensor:
+        """One of them, rounded once to double precision, and then to a dtype."""
+        return self.sums[name].value(dtype)
 
     def norm(self, name: str) -> float:
         """The norm of one of them, computed piece by piece: no vector is made."""

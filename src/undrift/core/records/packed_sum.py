@@ -108,9 +108,9 @@ class PackedSum:
         """The coarse and the fine part of each block."""
         return map(_to_floats, self._numbers())
 
-    def value(self) -> Tensor:
-        """The sum, rounded once to double precision."""
-        return add_parts(self.parts(), self.size)
+    def value(self, dtype: torch.dtype = torch.float64, divisor: float = 1.0) -> Tensor:
+        """The sum over a divisor: see `add_parts`."""
+        return add_parts(self.parts(), self.size, dtype, divisor)
 
     @property
     def _array(self) -> Array:
@@ -147,12 +147,32 @@ def unpack_blocks(blocks: Blocks, size: int, length: int) -> Iterator[tuple[Tens
         yield _to_floats((high, low))
 
 
-def add_parts(parts: Iterator[tuple[Tensor, Tensor]], size: int) -> Tensor:
-    """A sum of so many elements from its parts, rounded once to double precision."""
-    out, place = torch.empty(size, dtype=torch.float64), 0
+def add_parts(
+    parts: Iterator[tuple[Tensor, Tensor]],
+    size: int,
+    dtype: torch.dtype = torch.float64,
+    divisor: float = 1.0,
+    device: torch.device | None = None,
+) -> Tensor:
+    """A sum over a divisor, rounded to double precision, divided, and rounded to a dtype, a piece at a time.
+
+    Args:
+        parts: of the sum.
+        size: the number of its elements.
+        dtype: of the result.
+        divisor: what every element is divided by.
+        device: where the parts are; None is the host.
+    """
+    out, place = torch.empty(size, dtype=dtype, device=device), 0
     for coarse, fine in parts:
-        torch.add(coarse, fine, out=out[place : place + len(fine)])
-        place += len(fine)
+        piece, place = out[place : place + len(fine)], place + len(fine)
+        if dtype == torch.float64:
+            torch.add(coarse, fine, out=piece)
+            if divisor != 1:
+                piece.div_(divisor)
+        else:
+            whole = torch.add(coarse, fine)
+            piece.copy_(whole if divisor == 1 else whole.div_(divisor))
     return out
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.block import Release
 from undrift.core.method.view import ServerView, Setting, Sums
 from undrift.core.model.flat_model import Bound, Vector
 from undrift.core.model.samples import Samples
@@ -117,8 +118,9 @@ def close(
         )
 
     parts = whole.parts(dtype) if whole.clients else {}
-    if "weighted" in sums:
-        sums["weighted"] = algorithm.release.release_sum(sums["weighted"], view("release", sums))
+    if "weighted" in sums and type(algorithm.release).release_sum is not Release.release_sum:
+        summed = view("release", sums)
+        sums["weighted"] = algorithm.release.release_sum(summed.weighted, summed)
     released = sums["weighted"].clone() if private and algorithm.uses else None
     mean, kept["aggregation"] = whole.rule.close(parts.get("aggregation"), view("aggregation", sums))
     delta = mean.to(dtype)
@@ -133,7 +135,7 @@ def close(
     sums = {"weight": weight, "mean": delta}
     declared = {Sums.DISPLACEMENTS: "displacements", Sums.SLOPES: "slopes"}
     if Sums.DISPLACEMENTS in algorithm.uses:
-        sums["displacements"] = (whole.displacements() if released is None else released).to(dtype)
+        sums["displacements"] = whole.displacements(dtype) if released is None else released.to(dtype)
     if Sums.SLOPES in algorithm.uses:
         # Displacements are zero on a private part, where the decay is none of the shared model's either.
         starts = [algorithm.personalization.share(sent.params, setting.layout) for sent, _ in held]

@@ -183,9 +183,9 @@ class Total:
         """The unweighted sums of the blocks' uploads, in the model's precision."""
         return {slot: self._part(slot, declared, dtype) for slot, declared in self._uploading}
 
-    def displacements(self) -> Tensor:
+    def displacements(self, dtype: torch.dtype) -> Tensor:
         """The unweighted sum of the displacements, if a block uses it."""
-        return self.rule.unweighted_sum()
+        return self.rule.unweighted_sum(dtype)
 
     def slopes(self, start: Vector, released: Tensor | None = None, count: int = 0) -> Vector:
         """The unweighted sum of the clients' slopes, if a block uses it.
@@ -202,10 +202,10 @@ class Total:
             moved = released.to(dtype)
             paced, tail = moved / (self.local.factors(steps) * self.lr), moved * self.local.share(steps)
             return slope(paced, moved, start, tail, self.local.weight_decay, count)
-        paced = self.common.value("paced").to(dtype)
+        paced = self.common.value("paced", dtype)
         decays = self.local.weight_decay > 0  # only then does a slope need more than `paced`
-        moved = self.displacements().to(dtype) if decays else paced
-        tail = self.common.value("tail").to(dtype) if self._uneven else self.lr * paced
+        moved = self.displacements(dtype) if decays else paced
+        tail = self.common.value("tail", dtype) if self._uneven else self.lr * paced
         return slope(paced, moved, start, tail, self.local.weight_decay, len(self.clients))
 
     def buffers(self) -> Tensor:
@@ -246,8 +246,11 @@ class Total:
         assert declared is not None
         values: list[Any] = []
         for name, kind in kinds(declared).items():
-            x = self.common.value(f"{slot}.{name}")
-            values.append(float(x) if kind == "float" else int(x) if kind == "int" else x.to(dtype))
+            place = f"{slot}.{name}"
+            number = self.common.number(place) if kind in ("float", "int") else 0.0
+            values.append(
+                number if kind == "float" else int(number) if kind == "int" else self.common.value(place, dtype)
+            )
         tree: Tree = declared(*values)
         return tree
 

@@ -56,7 +56,6 @@ class Worker:
         self.describe: Callable[[Exception], str] = str
         self._reads_once = isinstance(job.task, ReadsOnce) and job.task.reads_once
         self._label_counts = job.task.label_counts if isinstance(job.task, CountsLabels) else None
-        self._scratch = torch.empty_like(self.model.w)  # reused for every client's displacement
 
     @classmethod
     def on_disk(cls, job: Job, root: Path | str) -> Self:
@@ -158,9 +157,10 @@ class Worker:
         self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], gate: Gate, timing: Timing
     ) -> Iterator[TrainedClient]:
         """Train clients one after the other; an upload is valid until the next one."""
+        out = torch.empty_like(self.model.w)
         for number, client in enumerate(clients, 1):
             tell("round %d, client %d of %d", broadcast.round + 1, number, len(clients))
-            trained = self._train_one(client, broadcast, accepted.get(client), gate, timing, self._scratch)
+            trained = self._train_one(client, broadcast, accepted.get(client), gate, timing, out)
             if trained is not None:
                 yield trained
 

@@ -154,7 +154,7 @@ def _attack(simulation: Simulation, iterations: int, models: bool) -> Iterator[I
     views: dict[str, Vector] = {}
     if simulation.secure is not None:
         total = simulation.collect(broadcast, record.clients, {}).total
-        views[f"the sum of {len(record.clients)} uploads"] = total.rule.named()["weighted"] / total.weight()
+        views[f"the sum of {len(record.clients)} uploads"] = total.rule.named()["weighted"].value() / total.weight()
     else:
         upload = simulation.worker.visit(client, broadcast, None, simulation.job.gate(broadcast, [client], 1))
         assert upload is not None  # it was accepted in the round
