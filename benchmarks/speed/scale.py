@@ -26,7 +26,7 @@ from undrift.core.server import wire
 
 CLIENTS = 3
 LOCAL = Local(lr=0.05, batch_size=8)
-PARTS = ("fedavg:here", "fedavg:ray", "fedsam:here", "scaffold:here")
+PARTS = ("fedavg:here", "fedavg:ray", "fedsam:here", "scaffold:here", "fedfft-d:here")
 
 RETURNED = {"MALLOC_MMAP_THRESHOLD_": "1048576"}
 """Freed tensors go back to the system at once."""

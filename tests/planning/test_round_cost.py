@@ -139,14 +139,14 @@ def test_memory_is_that_of_the_scale_page() -> None:
     size, millions = RoundSize(parameters=10**8, cohort=3), 4e8
     there = replace(size, engine="ray")
     here = (CostModel(size, MethodSize()).memory()["server"] - DEFAULTS.process) / millions
-    assert here == pytest.approx(8.02, abs=0.3)
+    assert here == pytest.approx(6.02, abs=0.3)
     found = CostModel(there, MethodSize()).memory()
-    assert (found["server"] - DEFAULTS.process) / millions == pytest.approx(5.96, abs=0.3)
-    assert (found["worker"] - DEFAULTS.process) / millions == pytest.approx(6.88, abs=0.4)
+    assert (found["server"] - DEFAULTS.process) / millions == pytest.approx(4.96, abs=0.4)
+    assert (found["worker"] - DEFAULTS.process) / millions == pytest.approx(5.87, abs=0.4)
     short = CostModel(replace(there, parameters=LONG - 1), MethodSize()).memory()  # sums are not packed
-    assert short["worker"] - DEFAULTS.process == pytest.approx((LONG - 1) * 36)
+    assert short["worker"] - DEFAULTS.process == pytest.approx((LONG - 1) * 33)
     gathered = CostModel(replace(size, cohort=10), MethodSize(sums=0, gathers=True)).memory()["server"]
-    assert gathered == DEFAULTS.process + 10 * 1000 + 1e8 * (4 + 12 + 40 + 12)
+    assert gathered == DEFAULTS.process + 10 * 1000 + 1e8 * (4 + 8 + 40 + 12)
 
 
 def test_traffic_and_disk_by_hand() -> None:
@@ -185,7 +185,7 @@ PLENTY = Limits(1e15, 1e18, 8)
             MethodSize(),
             Limits(15e9, 1e12, 8),
             "memory of the w",
-            "4 w",
+            "5 w",
         ),
         (RoundSize(10**4, 10**4, 10**6, 1000, engine="ray"), MethodSize(), PLENTY, "driver", "fewer workers"),
         (RoundSize(parameters=10**6, workers=4, engine="ray", network=1e6), MethodSize(), PLENTY, "network", "faster"),

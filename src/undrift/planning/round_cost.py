@@ -18,10 +18,11 @@ from undrift.planning.machine import DEFAULTS, Constants, EngineConstants
 Engine = Literal["local", "ray", "flower"]
 
 _FLOAT = 4  # bytes of a number in single precision
-_SUM, _STEP = 16, 12  # bytes per parameter of an exact sum, and of the server step for each sum
+_SUM, _STEP = 16, 8  # bytes per parameter of an exact sum, and of the server step for each sum: its mean, the new state
 _DELTA, _OTHER = 5.0, 7.0  # bytes per parameter of a packed sum: of displacements, which end with zero bits; of others
-_VECTORS = 12  # bytes per parameter: a worker's model, gradient and displacement
-_AUTOGRAD = 4  # bytes per parameter of the gradient as autograd returns it
+_GATHERED = 12  # bytes per parameter of the server step of a rule that gathers, besides the uploads
+_VECTORS = 8  # bytes per parameter: a worker's model and gradient
+_VISIT = 5  # bytes per parameter: a displacement, and the gradient of the largest tensor, taken as a quarter of the model
 _RECORD, _ACCEPTED = 1000, 100  # bytes of a visit's record; of the last accepted round of a client with state
 _CHUNK = 64  # clients in a chunk on Ray
 
@@ -311,19 +312,19 @@ class CostModel:
         uploads = _FLOAT * method.up * size.cohort if method.gathers else 0
         long = length >= LONG  # then sums stay packed
         sums = method.packed if long else _SUM * method.sums
-        step = _STEP * max(method.sums, 1)
+        step = _STEP * method.sums or _GATHERED
         listed = size.cohort * _RECORD + (size.clients * _ACCEPTED if method.remembers else 0)
         own = _FLOAT * (2 * method.client_state + 2 * (method.gradients - 1))  # what the method needs in a step
         if size.engine == "local":
-            training = max(own + _AUTOGRAD, step)  # the server step begins when the gradients are gone
+            training = max(own + _VISIT, step)  # the server step begins when the displacement is gone
             total = length * (_FLOAT * method.server_state + _VECTORS + sums + uploads + training)
             return {"server": process + listed + max(total, size.activations), "worker": 0.0}
         reply = uploads if method.gathers else method.packed
         held = 0 if long and size.chunks == 1 else sums  # the only reply is the sum
         server = length * (_FLOAT * (method.server_state + method.down) + held + uploads + reply + step)
         each = _FLOAT * method.up * -(-size.cohort // max(size.chunks, 1)) if method.gathers else 0
-        written = method.packed if long else 0  # the reply is written when the gradients are gone
-        busy = max(_AUTOGRAD + own, written)
+        written = method.packed if long else 0  # the reply is written when the displacement is gone
+        busy = max(_VISIT + own, written)
         worker = length * (_VECTORS + _FLOAT * method.down + sums + each + busy)
         return {"server": process + listed + server, "worker": process + max(worker, size.activations)}
 
