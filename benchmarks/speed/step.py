@@ -2,7 +2,8 @@
 
 All contenders run in one process, one after the other in every repetition, and a ratio is the median over the
 repetitions: a busy machine slows both sides of it. `least` compares the shortest repetitions of both sides, those that
-were disturbed least. A value is the processor time of a step of the first over the second.
+were disturbed least. A value is the processor time of a step of the first over the second. With `--json` everything is
+measured a second time with malloc's memory kept, as a worker keeps it, in a process of its own: `kept`.
 
     python benchmarks/speed/step.py --json > benchmarks/speed/results/step.json
 """
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from processes import run_part
 from undrift.algorithms import fedavg, fedfft, fedfft_d, fedsam, specgrad
 from undrift.core.client.visit import train
 from undrift.core.method.algorithm import Algorithm
@@ -168,8 +170,13 @@ def main() -> None:
         keep_memory()
     results = {name: measure(name) for name in MODELS if options.model in (None, name)}
     where = environment("keeps memory" if options.keep_memory else "default")
+    if options.json and options.keep_memory:
+        print(json.dumps(results))
+        return
     if options.json:
-        print(json.dumps({**results, "environment": where}, indent=2))
+        model = ["--model", options.model] if options.model else []
+        kept = run_part(__file__, ["--json", "--keep-memory", *model])
+        print(json.dumps({**results, "kept": kept, "environment": where}, indent=2))
         return
     print(", ".join(f"{key} {value}" for key, value in where.items()))
     for name, result in results.items():
