@@ -18,11 +18,11 @@ from undrift.planning.machine import DEFAULTS, Constants, EngineConstants
 Engine = Literal["local", "ray", "flower"]
 
 _FLOAT = 4  # bytes of a number in single precision
-_SUM, _STEP = 16, 8  # bytes per parameter of an exact sum, and of the server step for each sum: its mean, the new state
+_SUM, _STEP = 16, 8  # bytes per parameter of an exact sum; of the server step for each: its mean and a new state
 _DELTA, _OTHER = 5.0, 7.0  # bytes per parameter of a packed sum: of displacements, which end with zero bits; of others
 _GATHERED = 12  # bytes per parameter of the server step of a rule that gathers, besides the uploads
 _VECTORS = 8  # bytes per parameter: a worker's model and gradient
-_VISIT = 5  # bytes per parameter: a displacement, and the gradient of the largest tensor, taken as a quarter of the model
+_VISIT = 5  # bytes per parameter: a displacement, and the largest tensor's gradient, taken as a quarter of the model
 _RECORD, _ACCEPTED = 1000, 100  # bytes of a visit's record; of the last accepted round of a client with state
 _CHUNK = 64  # clients in a chunk on Ray
 
