@@ -1,6 +1,7 @@
 """Run files with unequal work, availability, weights and a selection: identity, runs, resume and refusals."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from undrift.blocks.local_optimizer.soap import factors_length
 from undrift.cli import app
+from undrift.core.model.flat_model import Layout, bind
 from undrift.runs import Config, resume, start
 from undrift.runs.folder.files import RunError
 from undrift.runs.settings.schema import ConfigError
@@ -111,6 +114,32 @@ def test_a_run_resumes_to_the_bit(tiny: Path, tmp_path: Path) -> None:  # noqa: 
     trace.write_text("{}")
     with pytest.raises(RunError, match=r"availability: .*trace.json: the file has changed or is missing"):
         resume(tmp_path / "halves", rounds=5)
+
+
+@pytest.mark.parametrize(
+    ("method", "vectors", "arrays"),
+    [
+        ("fedpac-soap", (2, 1), lambda layout: factors_length(layout, 10_000)),
+        ("pfedfda", (1, 1), lambda _: 10 * 32 + 32**2),
+    ],
+)
+def test_arrays_count_in_the_bytes(
+    tiny: Path,  # noqa: F811
+    tmp_path: Path,
+    method: str,
+    vectors: tuple[int, int],
+    arrays: Callable[[Layout], int],
+) -> None:
+    """SOAP's factors, and the means and the covariance of features, beside the vectors as long as the model."""
+    config = Config.build({**RUN, "method": method, "rounds": 1, "model": "mlp(width=32)"})
+    start(config, tmp_path / method)
+    (row,) = [json.loads(line) for line in (tmp_path / method / "metrics.jsonl").read_text().splitlines()]
+    setup = prepare(config)
+    layout = bind(setup.task.model()).layout
+    head = layout.layers[-1]
+    body = layout.size - (head.stop - head.start if method == "pfedfda" else 0)
+    for way, count in zip(("down", "up"), vectors, strict=True):
+        assert row[f"bytes_{way}"] == 4 * (count * body + arrays(layout)) * row["clients"], way
 
 
 def test_a_trace_is_read_before_the_data(tmp_path: Path) -> None:

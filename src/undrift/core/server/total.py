@@ -279,6 +279,22 @@ def array_lengths(block: AnyBlock, sent: Tree) -> dict[str, int]:
     return {**dict.fromkeys(arrays, 0), **given, **block.sizes()}
 
 
+def array_numbers(algorithm: Algorithm, parts: Mapping[str, Tree]) -> tuple[int, int]:
+    """How many numbers a client receives and uploads in arrays, beside vectors as long as the model.
+
+    Args:
+        algorithm: the method.
+        parts: what the server sends for the blocks, by slot.
+    """
+    down = up = 0
+    for slot, block in algorithm.slots():
+        sent = parts.get(slot)
+        received = [getattr(sent, name) for name, kind in kinds(block.Sent).items() if kind == "array"]
+        down += sum(x.numel() for x in received)
+        up += sum(array_lengths(block, sent).values())
+    return down, up
+
+
 def _fields(declared: Declared, tree: Tree) -> Iterable[tuple[str, Tensor]]:
     """The fields of an uploaded tree as tensors of one axis."""
     for (name, kind), x in zip(kinds(declared).items(), tree or (), strict=True):

@@ -1,6 +1,6 @@
 """The metrics of a round: one flat row of numbers."""
 
-from functools import partial
+from functools import cached_property, partial
 from math import ceil, nan
 from time import perf_counter
 from typing import Any
@@ -12,7 +12,9 @@ from undrift.core.method.algorithm import Algorithm, cost, vectors_sent
 from undrift.core.method.part_vector import travelling
 from undrift.core.model.flat_model import bind
 from undrift.core.model.modules import plain_copy
-from undrift.core.records.types import ServerState
+from undrift.core.records.types import ServerState, kinds
+from undrift.core.server.step import send
+from undrift.core.server.total import array_numbers
 from undrift.core.tasks.evaluation import evaluating
 from undrift.core.tasks.task import Evaluates, EvaluatesClients, Task
 from undrift.data import DataTask
@@ -73,19 +75,30 @@ class Measure:
         clients = len(record.visits)
         down, up = (self.model.w.element_size() * self.floats(record.round, up=up) for up in (False, True))
         received, uploaded = vectors_sent(self.setup.algorithm)
+        arrays_down, arrays_up = (self.model.w.element_size() * numbers for numbers in self._arrays)
+        served = clients + len(record.rejections)
         private = self.simulation.privacy(record.round + 1, self.setup.config.delta)
         return {
             **record.row(self.setup.local.rate(record.round)),
             **({} if private is None else {"epsilon": private.epsilon}),
-            "bytes_down": int(down * (received * (clients + len(record.rejections)) + record.asked)),
-            "bytes_up": int(record.summed.get("bytes_up", uploaded * up * clients)),
+            "bytes_down": int(down * (received * served + record.asked)) + arrays_down * served,
+            "bytes_up": int(record.summed.get("bytes_up", (uploaded * up + arrays_up) * clients)),
         }
 
     @property
     def traffic(self) -> float:
         """A client's bytes up and down in a round, relative to FedAvg, which sends one model each way."""
         costs = cost(self.setup.algorithm, self.model.layout)
-        return (costs.down + costs.up) / 2
+        return (costs.down + costs.up + sum(self._arrays) / self.model.layout.size) / 2
+
+    @cached_property
+    def _arrays(self) -> tuple[int, int]:
+        """How many numbers a client receives and uploads beside vectors, as at the start of the run."""
+        algorithm = self.setup.algorithm
+        trees = [tree for _, block in algorithm.slots() for tree in (block.Sent, block.Up)]
+        if not any("array" in kinds(tree).values() for tree in trees):
+            return 0, 0
+        return array_numbers(algorithm, send(algorithm, self.simulation.start(), self.simulation.setting).parts)
 
     def floats(self, round: int, *, up: bool) -> int:
         """How many numbers of the model a client receives or uploads in a round; others it has, or keeps."""
