@@ -139,7 +139,7 @@ class SumAccumulator(Accumulator[ServerT, UpT]):
         return self.sums.norm("delta") / weight
 
     def named(self) -> dict[str, Any]:
-        """The weighted sums, whose values are made when they are asked for, and the sums of further weights."""
+        """The weighted sums, whose values are made when a rule reads them, and the sums of further weights."""
         named: dict[str, Any] = {"weighted": self.sums.sums["delta"]}
         for name in (*self.rule.extra, *self.rule.scalars):
             named[f"weights.{name}"] = self.sums.number(f"weights.{name}")
