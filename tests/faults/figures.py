@@ -102,7 +102,7 @@ def trial_table(faults: dict[str, Any], hostile: dict[str, Any]) -> str:
         f"`deploy.py run` returns {faults['exit code']['of a failed run, over TLS']['code']}",
         f"in a round again {rights['new_key_back']} s after its SuperNode was stopped",
         f"event after {rights['revocation_logged']} s, no client of it in later rounds",
-        f"event after {rights['certificate_logged']} s, then rounds in which nobody is absent",
+        f"event after {rights['certificate_logged']} s, then rounds in which no client is absent",
         f"event after {rights['operators_logged']} s",
     ]
     lines = ["| fault | what happens | before | after, over TLS |", "|---|---|---|---|"]
