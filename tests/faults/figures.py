@@ -91,10 +91,10 @@ def trial_table(faults: dict[str, Any], hostile: dict[str, Any]) -> str:
     after = [
         f"{slow} {found['deadline']:g} s; only its own clients absent",
         f"a round of {cut['seconds']:g} s with a deadline of 40 s",
-        f"refused by name after {found['claim refused after']} s; the next round had all 12 clients of the others",
+        f"refused by name after {found['claim refused after']} s; then rounds with all 12 clients of the others",
         f"{found['abandoned rounds']} round abandoned, then all 12 clients again",
         f"a round closed {found['resumed after']} s after the same `flwr run`, with `wait` 20 s",
-        f"{found['failed visits']} visits FAILED; no wrong tree, and all nodes in the next round",
+        f"{found['failed visits']} visits FAILED; no wrong tree, then rounds with all nodes",
         f"rejected ({long['outcome']}), the model moved by {long['distance']:g}",
         "in the node's log only",
         f"40 MB refused ({large['outcome']}) in a round of {large['seconds']:g} s",
@@ -102,7 +102,7 @@ def trial_table(faults: dict[str, Any], hostile: dict[str, Any]) -> str:
         f"`deploy.py run` returns {faults['exit code']['of a failed run, over TLS']['code']}",
         f"in a round again {rights['new_key_back']} s after its SuperNode was stopped",
         f"event after {rights['revocation_logged']} s, no client of it in later rounds",
-        f"event after {rights['certificate_logged']} s, nobody absent in the round after it",
+        f"event after {rights['certificate_logged']} s, then rounds in which no client is absent",
         f"event after {rights['operators_logged']} s",
     ]
     lines = ["| fault | what happens | before | after, over TLS |", "|---|---|---|---|"]

@@ -32,18 +32,18 @@ class Operators:
         if not self.path:
             return
         try:
-            found: bytes | str = self.path.read_bytes()
-            entries = {} if found == self._seen else read_operators(found.decode())
+            data = self.path.read_bytes()
+            if data == self._seen:
+                return
+            entries = read_operators(data.decode())
         except (OSError, ValueError) as error:
-            found, entries = str(error), {}
-        if found == self._seen:
+            if str(error) != self._seen:
+                _log.warning("the list of operators %s cannot be read: %s", self.path, error)
+                self.note(file=str(self.path), error=str(error))
+            self._seen = str(error)
             return
-        self._seen = found
-        if isinstance(found, str):
-            _log.warning("the list of operators %s cannot be read: %s", self.path, found)
-            self.note(file=str(self.path), error=found)
-            return
-        facts: dict[str, Any] = {"file": str(self.path), "sha256": sha256(found).hexdigest()}
+        self._seen = data
+        facts: dict[str, Any] = {"file": str(self.path), "sha256": sha256(data).hexdigest()}
         if self._known is None:
             self.note(**facts, operators=entries)
         else:
