@@ -1,9 +1,6 @@
 """FedGloSS's radius, which grows over the first rounds, on the server and on the clients alike."""
 
 from dataclasses import dataclass
-from typing import Annotated
-
-from undrift.util.naming.ranges import NonNegative, Range
 
 
 @dataclass(frozen=True)
@@ -16,9 +13,18 @@ class Warming:
         first: the radius of round 0.
     """
 
-    rho: NonNegative = 0.15
-    warmup: Annotated[int, Range("a whole number of rounds, 0 or more", lambda x: x >= 0)] = 2000
-    first: NonNegative = 0.001
+    rho: float = 0.15
+    warmup: int = 2000
+    first: float = 0.001
+
+    def __post_init__(self) -> None:
+        for name, value in (("rho", self.rho), ("first", self.first)):
+            if not 0 <= value < float("inf"):
+                raise ValueError(f"{type(self).__name__}: {name} must be 0 or more and finite, got {value}")
+        if not isinstance(self.warmup, int) or self.warmup < 0:
+            raise ValueError(
+                f"{type(self).__name__}: warmup must be a whole number of rounds, 0 or more, got {self.warmup}"
+            )
 
     def radius(self, round: int) -> float:
         """The radius of a round."""

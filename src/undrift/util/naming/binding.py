@@ -244,10 +244,9 @@ def check_kinds(source: str, annotations: Mapping[str, Any], values: Mapping[str
 
 
 def check_rules(kind: type, values: Mapping[str, Any]) -> None:
-    """Raise if a value is not one that its annotation allows: `NonNegative` or another range, or `Literal["a", "b"]`.
+    """Raise if a value is not one that its annotation allows: `Annotated[float, Field(gt=0)]` or `Literal["a", "b"]`.
 
-    `Annotated[float, Field(gt=0)]` is refused in the words of pydantic. Run files whose tables are dataclasses are
-    validated by the same annotations, in the same words.
+    Run files whose tables are dataclasses are validated by the same annotations, in the same words.
 
     Args:
         kind: a dataclass.
@@ -262,8 +261,7 @@ def check_rules(kind: type, values: Mapping[str, Any]) -> None:
     for name, rule in _rules(kind).items():
         value = values[name]
         if isinstance(rule, Range):
-            rule.check(f"{kind.__name__}: {name}", value)
-            continue
+            continue  # `check_fields` has refused it before
         try:
             rule.validate_python(value.item() if hasattr(value, "item") else value)
         except ValidationError as error:
@@ -286,7 +284,10 @@ def range_of(hint: Any) -> Range | None:
 
 
 def check_fields(own: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Decorates the `__post_init__` of a dataclass: the kinds of its fields are checked before it, rules after it."""
+    """Decorates the `__post_init__` of a dataclass: the kinds and ranges of its fields are checked before it.
+
+    Other rules are checked after it.
+    """
 
     @wraps(own)
     def check(self: Any) -> None:
@@ -295,6 +296,9 @@ def check_fields(own: Callable[[Any], None]) -> Callable[[Any], None]:
             own(self)
             return
         check_kinds(kind.__name__, annotations_of(kind), vars(self))
+        for name, rule in _rules(kind).items():
+            if isinstance(rule, Range):
+                rule.check(f"{kind.__name__}: {name}", getattr(self, name))
         own(self)
         check_rules(kind, vars(self))
 

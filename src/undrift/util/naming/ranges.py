@@ -1,6 +1,6 @@
 """Ranges of numbers as annotations: `rho: NonNegative = 0.05` is refused where it is out of range.
 
-`binding.check_rules` reads them when a block is made.
+`binding.check_fields` reads them when a block is made.
 """
 
 from collections.abc import Callable
