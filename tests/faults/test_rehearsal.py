@@ -92,7 +92,15 @@ class Fleet(LightDeployment):
     def reload(self) -> None:
         """Make nginx read its configuration again."""
         nginx = shutil.which("nginx") or "/usr/sbin/nginx"
-        words = [nginx, "-e", self.work / "logs" / "nginx.log", "-c", self.work / "nginx.conf", "-g", "daemon off;"]
+        words: list[Any] = [
+            nginx,
+            "-e",
+            self.work / "logs" / "nginx.log",
+            "-c",
+            self.work / "nginx.conf",
+            "-g",
+            "daemon off;",
+        ]
         subprocess.run([*words, "-s", "reload"], check=True, timeout=60)
 
     def flag(self, on: bool) -> None:
@@ -292,7 +300,7 @@ def test_a_trial_again(fleet: Fleet) -> None:
 
 def test_a_failed_run_has_an_exit_code(fleet: Fleet) -> None:
     """`flwr run --stream` returns 0 for it."""
-    script = [
+    script: list[Any] = [
         sys.executable,
         NEW_APP / "deploy.py",
         "run",
