@@ -85,6 +85,7 @@ def timed(
                 **contender.ask("model"),
             }
             rows.append({"setting": setting, "method": method, **row})
+            print_now(json.dumps(rows[-1]))
     against(rows, seconds)
     return rows
 
@@ -214,18 +215,19 @@ def main() -> None:
     names = [name for name in options.contenders if SPECS[name].python(place).exists()]
     for name in set(options.contenders) - set(names):
         print_now(f"{name} is left out: create its environment with benchmarks/peers/install.py {options.folder}")
-    rows, checks = [], []
+    results: dict[str, Any] = {"rows": [], "checks": [], "environment": environment(place, options.rounds)}
+
+    def keep(part: str, new: list[dict[str, Any]]) -> None:
+        """Add rows to the results and write the file: what ends early has lost nothing."""
+        results[part] += new
+        if options.json:
+            options.json.write_text(json.dumps(results, indent=1) + "\n")
+
     for setting in options.settings:
         for method in options.methods:
-            new = timed(names, place, setting, method, options.rounds)
-            rows += new
-            for row in new:
-                print_now(json.dumps(row))
+            keep("rows", timed(names, place, setting, method, options.rounds))
     for method in options.methods if options.check_rounds else []:
-        checks += checked(names, place, method, options.check_rounds)
-    results = {"rows": rows, "checks": checks, "environment": environment(place, options.rounds)}
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
+        keep("checks", checked(names, place, method, options.check_rounds))
     print(markdown(results))
 
 

@@ -3,11 +3,12 @@
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from undrift.core.model.flat_model import SINGLE, Layout, bind, double, unit
+from undrift.core.model.flat_model import SINGLE, Layout, bind, bytes_of, double, unit
 
 
 def net() -> Any:
@@ -155,3 +156,12 @@ def test_an_unused_parameter_has_no_gradient() -> None:
 def test_double_precision_is_on_the_host_where_a_device_has_none() -> None:
     x = torch.ones(2)
     assert double(x).dtype == torch.float64 and double(x).device == x.device and "mps" in SINGLE
+
+
+def test_the_bytes_of_a_tensor_do_not_depend_on_its_strides() -> None:
+    """NumPy gives an empty array, and torch one element, strides of 0, which a view of bytes refuses."""
+    empty, one = torch.from_numpy(np.ndarray((0,), np.int64, b"", strides=(0,)).copy()), torch.ones(()).expand(1)
+    table = torch.arange(6, dtype=torch.bfloat16).view(2, 3)
+    assert bytes_of(empty) == b"" and bytes_of(one) == bytes_of(torch.ones(1)) == np.float32(1).tobytes()
+    assert bytes_of(table.t()) == bytes_of(table.t().clone()) != bytes_of(table)
+    assert bytes_of(torch.tensor(True)) == b"\x01" and len(bytes_of(table)) == 12

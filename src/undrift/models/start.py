@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor, nn
 
+from undrift.core.model.flat_model import bytes_of
 from undrift.core.model.modules import plain_name, plain_state
 from undrift.util.naming.references import Reference
 
@@ -150,9 +151,9 @@ def hash_weights(weights: Weights) -> str:
     """The SHA-256 of all names, types, shapes and values, whatever file they come from."""
     digest = sha256()
     for name in sorted(weights):
-        x = weights[name].detach().cpu().contiguous()
+        x = weights[name]
         digest.update(f"{name} {x.dtype} {tuple(x.shape)}\n".encode())
-        digest.update(x.reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(bytes_of(x))
     return digest.hexdigest()
 
 

@@ -103,6 +103,12 @@ def pieces(*vectors: Vector) -> Iterator[tuple[Vector, ...]]:
     return zip(*(torch.split(v, _PIECE) for v in vectors), strict=True)
 
 
+def bytes_of(x: Tensor) -> bytes:
+    """The values of a tensor of any dtype as bytes, in the logical order of its axes."""
+    flat = x.detach().cpu().contiguous().as_strided((x.numel(),), (1,))  # that of one element, or of none, may be 0
+    return flat.view(torch.uint8).numpy().tobytes()
+
+
 SINGLE = {"mps"}
 """The types of device that have no float64."""
 

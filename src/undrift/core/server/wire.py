@@ -16,6 +16,7 @@ from torch import Tensor
 
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.part_vector import Part
+from undrift.core.model.flat_model import bytes_of
 from undrift.core.records.short_vector import lengthen, shorten
 from undrift.core.records.types import (
     TASK_NUMBERS,
@@ -172,8 +173,7 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
     digest = sha256()
     for name, x in sorted(tensors.items()):
         digest.update(f"{name}{x.dtype}{tuple(x.shape)}".encode())
-        flat = x.detach().contiguous().as_strided((x.numel(),), (1,))  # the stride of one element, or of none, may be 0
-        digest.update(flat.view(torch.uint8).numpy().tobytes())  # of any dtype
+        digest.update(bytes_of(x))
     return digest.hexdigest()
 
 

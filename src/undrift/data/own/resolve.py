@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from undrift.core.model.flat_model import bytes_of
 from undrift.data.arrays import cache
 from undrift.data.arrays.dataset import Arrays, DataError, Dataset, errors_of
 from undrift.data.arrays.images import MODES, channel_statistics, check_depth, is_grey
@@ -308,5 +309,5 @@ def _hash_content(found: Dataset) -> str:
         for tensor in (split.inputs, split.targets, split.owners):
             if tensor is not None:
                 digest.update(f"{tensor.dtype} {list(tensor.shape)}".encode())
-                digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+                digest.update(bytes_of(tensor))
     return digest.hexdigest()

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from undrift.core.model.flat_model import bytes_of
 from undrift.core.model.modules import plain_state
 from undrift.core.records.types import Local
 from undrift.core.tasks.evaluation import LOSS, direction_of, evaluating, named_metrics, read_goal
@@ -248,8 +249,7 @@ def _bytes(value: Any) -> Iterator[bytes]:
     """The content of tensors in mappings and lists, and of numbers and texts; other objects count by their class."""
     if isinstance(value, Tensor):
         yield f"{value.dtype}{list(value.shape)}".encode()
-        if value.numel():
-            yield value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        yield bytes_of(value)
     elif isinstance(value, Mapping):
         for key, item in value.items():
             yield str(key).encode()
