@@ -1,6 +1,7 @@
 """The Flower engine: a bound that follows the accepted norms, and what gets past it."""
 
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ pytest.importorskip("flwr")
 import torch
 from flwr.app import ArrayRecord, Message
 
+import undrift
 from support.deploy_runs import deployed, grid, rounds_by
 from support.flower import ALL, grid_of, rounds_of, start, state_of, strategy_of
 from support.flower import own_clock as own_clock
+from undrift import Local, Simulation, make
 from undrift.core.records.rejection import Reason
 from undrift.core.records.types import ServerState
 from undrift.engine.flower.records import decode, encode
@@ -70,6 +73,33 @@ def test_a_minority_cannot_raise_the_bound() -> None:
     assert RunningBound().value(torch.ones(2)) is None and RunningBound().take([1.0]) is None
 
 
+def test_no_later_bound_falls_below_a_share_of_the_largest() -> None:
+    bounds = RunningBound(AdaptiveBound(multiple=4.0, window=3, least=0.25))
+    for norm in (1.0, 8.0, 8.0, 2.0, 1e-3, 1e-3, 1e-3):
+        bounds.take([norm])
+    assert bounds.largest == 8.0 and bounds.value(torch.zeros(3)) == 8.0
+    again = RunningBound(bounds.rule)
+    again.restore([1.0, 8.0, 0.0, 8.0, 2.0, 1e-3, 1e-3, 1e-3])
+    assert (again.norms, again.largest) == (bounds.norms, bounds.largest)
+    assert RunningBound(AdaptiveBound(least=0.0), [1e-3], 8.0).value(torch.zeros(3)) == 5e-3
+
+
+def test_honest_clients_of_a_run_that_has_nearly_converged_are_not_rejected() -> None:
+    """Few clients still move the model when the usual displacement is small; the task is that of `undrift new`."""
+    app = run_path(str(Path(undrift.__file__).parent / "templates" / "deployment" / "app" / "task.py.in"))
+    rejected = {}
+    for least in (0.0, 0.25):
+        simulation = Simulation(make("scaffold"), app["task"](), Local(lr=0.1, batch_size=10), cohort=8)
+        state, bounds, rejected[least] = simulation.start(), RunningBound(AdaptiveBound(least=least)), 0
+        for _ in range(60):
+            bound = bounds.value(state.params)
+            state, record = simulation.round(state)
+            accepted = [visit.norm for visit in record.visits if bound is not None and visit.norm <= bound]
+            rejected[least] += len(record.visits) - len(accepted)
+            bounds.take(accepted)
+    assert rejected[0.25] == 0 < rejected[0.0]
+
+
 def test_a_resumed_run_has_the_bounds_of_one_without_a_stop(tmp_path: Path) -> None:
     def stopping(state: ServerState, record: Record) -> None:
         if state.round == 2:
@@ -83,7 +113,9 @@ def test_a_resumed_run_has_the_bounds_of_one_without_a_stop(tmp_path: Path) -> N
     assert again.sha256 == whole.sha256
 
 
-@pytest.mark.parametrize("wrong", [{"multiple": 1.0}, {"quantile": 0.0}, {"window": 0}, {"first": -1.0}])
+@pytest.mark.parametrize(
+    "wrong", [{"multiple": 1.0}, {"quantile": 0.0}, {"window": 0}, {"first": -1.0}, {"least": 2.0}]
+)
 def test_settings_that_cannot_work(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"AdaptiveBound: {next(iter(wrong))} must be"):
         AdaptiveBound(**wrong)

@@ -20,12 +20,15 @@ class AdaptiveBound:
         quantile: which quantile of the norms in a round; 0.5 is the median.
         window: how many of the last rounds count.
         first: the bound before any round; None takes the multiple of the model's own norm, at least of 1.
+        least: the share of the largest bound after a round below which no later one falls: in a run that has nearly
+            converged few clients still move the model, and theirs are no longer than displacements used to be.
     """
 
     multiple: float = 5.0
     quantile: float = 0.5
     window: int = 10
     first: float | None = None
+    least: float = 0.25
 
     def __post_init__(self) -> None:
         first = self.first
@@ -34,6 +37,7 @@ class AdaptiveBound:
             (0 < self.quantile <= 1, "quantile", self.quantile, "a fraction above 0, at most 1"),
             (self.window >= 1, "window", self.window, "1 round or more"),
             (first is None or 0 < first < inf, "first", first, "a positive norm; None takes the model's"),
+            (0 <= self.least <= 1, "least", self.least, "a fraction"),
         ):
             if not valid:
                 raise ValueError(f"AdaptiveBound: {name} must be {rule}, got {value}")
@@ -46,10 +50,12 @@ class RunningBound:
     Args:
         rule: how the bound follows from them; None has no bound.
         norms: the quantile of the accepted norms in each of the last rounds.
+        largest: the largest median of these that there has been.
     """
 
     rule: AdaptiveBound | None = None
     norms: list[float] = field(default_factory=list)
+    largest: float = 0.0
 
     def value(self, params: Tensor) -> float | None:
         """The bound of the next round.
@@ -61,17 +67,19 @@ class RunningBound:
             return None
         if not self.norms:
             return self.rule.first or self.rule.multiple * max(1.0, float(params.double().norm()))
-        return self.rule.multiple * median(self.norms)
+        return self.rule.multiple * max(median(self.norms), self.rule.least * self.largest)
 
     def take(self, norms: Sequence[float]) -> float | None:
         """Add the accepted norms of a round; gives their quantile, None if there is none above 0."""
         if self.rule is None or not norms:
             return None
         found = sorted(norms)[max(0, ceil(self.rule.quantile * len(norms)) - 1)]
-        self.restore([*self.norms, found])
+        self.restore([found])
         return found if found > 0 else None
 
     def restore(self, norms: Iterable[float]) -> None:
-        """Take over the quantiles of earlier rounds, as `take` gave them."""
-        if self.rule is not None:
-            self.norms = [norm for norm in norms if isfinite(norm) and norm > 0][-self.rule.window :]
+        """Add the quantiles of earlier rounds in their order, as `take` gave them."""
+        for norm in norms if self.rule is not None else ():
+            if isfinite(norm) and norm > 0:
+                self.norms = [*self.norms, norm][-self.rule.window :]
+                self.largest = max(self.largest, median(self.norms))
