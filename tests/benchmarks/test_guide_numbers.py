@@ -146,7 +146,7 @@ GIVEN: dict[str, str] = {
         r"every 30 seconds|100 clients and 0\.1|by 0\.9995|by 0\.998|at most (10|4) times|at 8 points"
     ),
     "docs/guide/scale.md": (
-        r"33\.5 million|a model is 404 MB|A model is 4 GB|needs about 64 GB|44 GB on a worker|file of 4 GB|needs 40 GB"
+        r"33\.5 million|a model is 404 MB|A model is 4 GB|needs about 56 GB|41 GB on a worker|file of 4 GB|needs 40 GB"
         r"|the 5 GB of a sum|broadcast, 8 GB"
     ),
     "docs/guide/tasks.md": r"a test: within 1e-5",

@@ -49,6 +49,18 @@ def slower(setting: str, contender: str, other: str) -> float:
     return peer(setting, other, "seconds") / peer(setting, contender, "seconds")
 
 
+def ray_start(kind: str, *names: str) -> tuple[float, ...]:
+    """Seconds or megabytes of Ray's start."""
+    found = result("speed/results/engine.json")["start"][kind]
+    return tuple(found[name] for name in names)
+
+
+def ray_services() -> float:
+    """The megabytes of Ray's own processes."""
+    found: dict[str, float] = result("speed/results/engine.json")["start"]["megabytes"]
+    return sum(x for name, x in found.items() if name not in ("driver", "workers"))
+
+
 def spread_here() -> float:
     """By how many per cent the rounds of the CNN in one process differ, groups left out."""
     rows = result("peers/results/peers.json")["rows"]
@@ -228,6 +240,11 @@ BOUND: dict[str, list[tuple[str, Value]]] = {
         ),
         ("Ray workers has # of the throughput", lambda: result("speed/results/engine.json")["throughput_over_bare"]),
         ("clients in a round is # of that with", lambda: result("speed/results/engine.json")["memory_1000_over_10"]),
+        ("Ray starts in # s and two workers in # s;", lambda: ray_start("seconds", "ray", "workers")),
+        ("receive the task, takes # s", lambda: ray_start("seconds", "round")),
+        ("# MB of the driver", lambda: ray_start("megabytes", "driver")),
+        ("# MB of each worker, most", lambda: ray_start("megabytes", "workers")[0] / 2),
+        ("and # MB of Ray's own processes", ray_services),
         (
             "is # ms with 10 in flight, # with 1,000 and # with 10,000",
             lambda: tuple(
