@@ -90,8 +90,8 @@ def test_a_gradient_is_not_held_twice() -> None:
 
 def test_a_gradient_that_is_reused_is_zero_where_the_loss_does_not_reach() -> None:
     width = 300
-    model = bind(nn.ModuleList([nn.Linear(width, width), nn.Linear(2, 2)]))
-    first, second = model.module[0], model.module[1]
+    first, second = nn.Linear(width, width), nn.Linear(2, 2)
+    model = bind(nn.ModuleList([first, second]))
     assert model.g is not None
     for part, size in ((first, width), (second, 2)):
         model.g.fill_(1.0)

@@ -74,9 +74,10 @@ def _zeros(declared: Declared, w: Vector) -> Tree:
     named = {} if declared is None else kinds(declared)
     if declared is None or "array" in named.values():
         return None
-    return declared(
+    tree: Tree = declared(
         *(torch.zeros_like(w) if kind == "vector" else {"float": 0.0, "int": 0}[kind] for kind in named.values())
     )
+    return tree
 
 
 _RENAMED = dict.fromkeys(("mix", "filter_gradient", "correct", "add", "direction"), "adjust")

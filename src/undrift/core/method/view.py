@@ -311,7 +311,8 @@ class ServerView(Generic[ServerT]):
         found = self._sum("weighted", "a rule derived from Summing is closed")
         if isinstance(found, Tensor):
             return found.div(self.weight or 1.0).to(self.params.dtype)
-        return found.value(self.params.dtype, self.weight or 1.0)
+        mean: Vector = found.value(self.params.dtype, self.weight or 1.0)
+        return mean
 
     def weighted_by(self, name: str) -> Tensor:
         """The sum of displacements by the weights of a name in the rule's `extra`, in double precision."""

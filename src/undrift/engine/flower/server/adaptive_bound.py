@@ -79,7 +79,9 @@ class RunningBound:
 
     def restore(self, norms: Iterable[float]) -> None:
         """Add the quantiles of earlier rounds in their order, as `take` gave them."""
-        for norm in norms if self.rule is not None else ():
+        if self.rule is None:
+            return
+        for norm in norms:
             if isfinite(norm) and norm > 0:
                 self.norms = [*self.norms, norm][-self.rule.window :]
                 self.largest = max(self.largest, median(self.norms))
