@@ -121,7 +121,7 @@ def close(
     if "weighted" in sums and type(algorithm.release).release_sum is not Release.release_sum:
         summed = view("release", sums)
         sums["weighted"] = algorithm.release.release_sum(summed.weighted, summed)
-    released = sums["weighted"].clone() if private and algorithm.uses else None
+    released = view("release", sums).weighted.clone() if private and algorithm.uses else None
     mean, kept["aggregation"] = whole.rule.close(parts.get("aggregation"), view("aggregation", sums))
     delta = mean.to(dtype)
     del mean  # in double precision, twice as long as the model
