@@ -144,7 +144,7 @@ def checked(names: list[str], place: Path, method: str, rounds: int) -> list[dic
     moved = float(np.linalg.norm(bare["weights"] - bare["before"]))
     for name in names:
         spec = SPECS[name]
-        if name == "bare" or method not in spec.methods:
+        if name == "bare" or spec.variables or method not in spec.methods:
             continue
         one, two = (once(name, place, method, spec.workers, False, rounds)["hash"] for _ in range(2))
         other = once(name, place, method, 1, False, rounds)["hash"] if spec.most > 1 else None
@@ -201,7 +201,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="the peers' environments, made by install.py")
     parser.add_argument("--json", type=Path, help="file for the results")
-    parser.add_argument("--rounds", type=int, default=7, help="timed rounds of each contender, 2 at least")
+    parser.add_argument(
+        "--rounds", type=int, default=7, help="timed rounds of each contender, 2 at least; 0 leaves them out"
+    )
     parser.add_argument(
         "--check-rounds", type=int, default=2, help="rounds of the comparison of models; 0 leaves it out"
     )
@@ -223,7 +225,7 @@ def main() -> None:
         if options.json:
             options.json.write_text(json.dumps(results, indent=1) + "\n")
 
-    for setting in options.settings:
+    for setting in options.settings if options.rounds else []:
         for method in options.methods:
             keep("rows", timed(names, place, setting, method, options.rounds))
     for method in options.methods if options.check_rounds else []:

@@ -6,7 +6,8 @@ import selectors
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ QUIET = {
     "OMP_NUM_THREADS": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "TQDM_DISABLE": "1",
-    "UNDRIFT_KEEP_MEMORY": "0",  # everyone with the default allocator
 }
 
 
@@ -33,6 +33,7 @@ class Spec:
         most: the most that it can use.
         methods: the methods that it has.
         given: whether it takes the cohorts it is given; otherwise it draws its own.
+        variables: of its processes' environment, which change its speed and not its models.
     """
 
     title: str
@@ -42,6 +43,7 @@ class Spec:
     most: int = 1
     methods: tuple[str, ...] = ("fedavg", "scaffold")
     given: bool = True
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def python(self, folder: Path) -> Path:
         """Its interpreter.
@@ -53,10 +55,15 @@ class Spec:
 
 
 FEDAVG = ("fedavg",)
+DEFAULT_ALLOCATOR = {"UNDRIFT_KEEP_MEMORY": "0"}
 SPECS = {
     "bare": Spec("bare PyTorch", "bare"),
     "undrift": Spec("Undrift", "undrift_local"),
     "undrift-ray": Spec("Undrift on Ray", "undrift_ray", workers=2, most=2),
+    "undrift-allocator": Spec("Undrift, default allocator", "undrift_local", variables=DEFAULT_ALLOCATOR),
+    "undrift-ray-allocator": Spec(
+        "Undrift on Ray, default allocator", "undrift_ray", workers=2, most=2, variables=DEFAULT_ALLOCATOR
+    ),
     "undrift-together": Spec("Undrift, together", "undrift_together"),
     "undrift-ray-together": Spec("Undrift on Ray, together", "undrift_ray_together", workers=2, most=2),
     "pfl": Spec("pfl-research", "pfl_simulated", "pfl"),
@@ -98,7 +105,7 @@ class Contender:
         command = [str(spec.python(folder)), str(HERE / "contender.py"), spec.module, "--workers", str(workers)]
         command += ["--setting", setting, "--method", method, *(["--in-order"] if in_order else [])]
         path = os.pathsep.join([str(HERE), *([] if spec.environment else [str(HERE.parents[1] / "src")])])
-        environment = {**os.environ, **QUIET, "PYTHONPATH": path, "PEERS_SCRATCH": str(scratch)}
+        environment = {**os.environ, **QUIET, **spec.variables, "PYTHONPATH": path, "PEERS_SCRATCH": str(scratch)}
         begun = time.perf_counter()
         with self.log.open("w") as log:
             self.process = subprocess.Popen(

@@ -98,6 +98,11 @@ def shares_something(name: str) -> bool:
     return shared is None or bool(shared.any())
 
 
+def test_a_method_that_shares_nothing_is_not_audited() -> None:
+    with pytest.raises(ConfigError, match="shares no parameter of this model"):
+        audit("fedper + uniform + private-sum(0.1, 1)")
+
+
 PRIVATE = [
     name
     for name in ALGORITHMS

@@ -100,9 +100,9 @@ def without_row(run: Path) -> None:
     (run / "metrics.jsonl").write_text("".join(kept))
 
 
-def with_row(run: Path, round: int) -> None:
+def with_text(run: Path, text: str) -> None:
     with (run / "metrics.jsonl").open("a") as file:
-        file.write(f'{{"round": {round}}}\n')
+        file.write(text)
 
 
 UNKNOWN = "audit.jsonl has no commit of this"
@@ -124,7 +124,14 @@ FORGERIES: dict[str, tuple[Change, str]] = {
     "the same as of an earlier version": (partial(forged, to=9, drop=True), rf"0000009.\w+: {UNKNOWN}"),
     "an edited row": (lambda run: edited(run, "metrics.jsonl", '"mae": ', '"mae": 1'), "rows were changed"),
     "a deleted row": (without_row, "metrics.jsonl: rows are missing that audit.jsonl has committed"),
-    "a row too many": (partial(with_row, round=5), "metrics.jsonl: has a row of round 5, but audit.jsonl ends with"),
+    "a row too many": (
+        partial(with_text, text='{"round": 5}\n'),
+        "metrics.jsonl: has a row of round 5, but audit.jsonl ends with",
+    ),
+    "half a row too many": (
+        partial(with_text, text='{"rou'),
+        "metrics.jsonl: has text after the row of round 4, the last",
+    ),
     "an edited summary": (lambda run: edited(run, "summary.json", '"rounds": 4', '"rounds": 5'), "is not the one that"),
 }
 
@@ -399,7 +406,7 @@ def test_rows_without_a_checkpoint_are_no_forgery(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         start(task=lines(name="lines"), folder=tmp_path / "run", watch=stop, output=output, **{**SETTINGS, "rounds": 6})
     assert verify(tmp_path / "run").intact and verify(tmp_path / "run").rows == 5
-    with_row(tmp_path / "run", 7)
+    with_text(tmp_path / "run", '{"round": 7}\n')
     assert "has a row of round 7, but audit.jsonl ends with round 3" in verify(tmp_path / "run").problems[0]
 
 

@@ -8,6 +8,7 @@ from torch import Generator, Tensor
 from undrift.blocks.spectral.filter import Filter
 from undrift.blocks.spectral.fourier import _Share, high_pass
 from undrift.core.model.flat_model import Layout, Vector
+from undrift.util.naming.ranges import AboveZero
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,12 +35,7 @@ class cap_norm(Filter):  # noqa: N801
         rho: the largest norm; infinity changes nothing.
     """
 
-    rho: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.rho > 0:
-            raise ValueError(f"cap_norm: rho must be positive, got {self.rho}")
+    rho: AboveZero
 
     def __call__(self, v: Vector, layout: Layout, generator: Generator | None = None) -> Vector:
         """Shorten the vector, whatever the scope."""
@@ -55,12 +51,7 @@ class clip_coordinates(Filter):  # noqa: N801
         kappa: the multiple of the median; infinity changes nothing.
     """
 
-    kappa: float = 3.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.kappa > 0:
-            raise ValueError(f"clip_coordinates: kappa must be positive, got {self.kappa}")
+    kappa: AboveZero = 3.0
 
     def rows(self, rows: Tensor, generator: Generator | None) -> Tensor:
         """Cut each row; the median of an even count is the mean of the two in the middle."""

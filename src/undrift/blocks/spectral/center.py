@@ -8,6 +8,7 @@ from torch import Generator, Tensor
 
 from undrift.blocks.spectral.filter import Filter
 from undrift.core.model.flat_model import Layout, Vector
+from undrift.util.naming.ranges import Count, Share
 
 OVER = ("inputs", "outputs", "positions", "maps")
 """What `center` can take a mean over."""
@@ -31,15 +32,13 @@ class center(Filter):  # noqa: N801  a filter reads as a function
     """
 
     over: str = "inputs"
-    share: float = 1.0
+    share: Share = 1.0
     scope: str | tuple[str, ...] = field(default="weights", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.over not in OVER:
             raise ValueError(f"center: over must be one of {', '.join(OVER)}, got {self.over!r}")
-        if not 0 <= self.share <= 1:
-            raise ValueError(f"center: share must be from 0 to 1, got {self.share}")
         if self.order != "0123":
             raise ValueError("center: a mean does not depend on an order; leave order out")
 
@@ -116,12 +115,7 @@ class block_means(Filter):  # noqa: N801
         size: neighbours in a block.
     """
 
-    size: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.size < 1:
-            raise ValueError(f"block_means: size must be 1 or more neighbours, got {self.size}")
+    size: Count
 
     def touches(self, size: int) -> bool:
         """Whether a tensor is longer than one block."""

@@ -10,14 +10,17 @@ f = r/2 cycles per element, its half-amplitude point matches, `moving_average(r)
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, exp
+from typing import Annotated
 
 import torch
 from torch import Generator, Tensor
 from torch.nn.functional import conv1d, pad
 
 from undrift.blocks.spectral.circulant import Circulant, smooth_length
-from undrift.blocks.spectral.filter import Filter, fraction
+from undrift.blocks.spectral.filter import Filter
 from undrift.core.model.flat_model import double
+from undrift.util.naming.binding import is_whole
+from undrift.util.naming.ranges import Fraction, Positive, Range
 
 WINDOW, SIGMA = 1.2067, 0.3748
 """The window and the standard deviation that match `high_pass(r)`, times r."""
@@ -48,12 +51,7 @@ class lap_d(_Detrend):  # noqa: N801  a filter reads as a function
         window: how many elements are averaged, an odd number of 3 or more.
     """
 
-    window: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.window, int) or self.window < 3 or self.window % 2 == 0:
-            raise ValueError(f"lap_d: window must be an odd whole number of 3 or more, got {self.window}")
+    window: Annotated[int, Range("an odd whole number of 3 or more", lambda x: is_whole(x) and x >= 3 and x % 2)]
 
     @property
     def cutoff(self) -> float:
@@ -73,12 +71,7 @@ class gd(_Detrend):  # noqa: N801
         sigma: the standard deviation in elements.
     """
 
-    sigma: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.sigma < float("inf"):
-            raise ValueError(f"gd: sigma must be positive and finite, got {self.sigma}")
+    sigma: Positive
 
     @property
     def cutoff(self) -> float:
@@ -94,11 +87,7 @@ class gd(_Detrend):  # noqa: N801
 class _Matched(_Detrend):
     """A kernel chosen by the cut-off that it matches."""
 
-    r: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        fraction(type(self).__name__, self.r)
+    r: Fraction
 
     @property
     def cutoff(self) -> float:

@@ -129,12 +129,6 @@ def _shuffle(seed: int, index: int, size: int, device: torch.device) -> Tensor:
     return torch.randperm(size, generator=torch.Generator().manual_seed(seed * 1_000_003 + index)).to(device)
 
 
-def fraction(name: str, r: float) -> None:
-    """Refuse an `r` that is not the share of the spectrum to remove."""
-    if not 0 <= r < 1:
-        raise ValueError(f"{name}: r must be a fraction in [0, 1), got {r}")
-
-
 def removed_bins(r: float, size: int) -> int:
     """How many of the size // 2 + 1 bins of a real spectrum the share `r` removes."""
     return int(r * (size // 2 + 1) + 1e-9)

@@ -5,19 +5,16 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from undrift.blocks.spectral.filter import Filter, fraction, removed_bins, signal, spectrum
+from undrift.blocks.spectral.filter import Filter, removed_bins, signal, spectrum
 from undrift.blocks.spectral.lowband import choose, remove_low_
+from undrift.util.naming.ranges import Fraction
 
 
 @dataclass(frozen=True, repr=False)
 class _Share(Filter):
     """A filter that removes a share `r` of the bins."""
 
-    r: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        fraction(type(self).__name__, self.r)
+    r: Fraction
 
     def touches(self, size: int) -> bool:
         """Small tensors, with fewer than 1/r bins, are left alone."""

@@ -6,9 +6,10 @@ from functools import lru_cache
 import torch
 from torch import Generator, Tensor
 
-from undrift.blocks.spectral.filter import Filter, fraction
+from undrift.blocks.spectral.filter import Filter
 from undrift.blocks.spectral.fourier import high_pass
 from undrift.core.model.flat_model import Layout, Vector
+from undrift.util.naming.ranges import Fraction
 
 
 @dataclass(frozen=True, repr=False)
@@ -22,11 +23,7 @@ class high_pass_2d(Filter):  # noqa: N801  a filter reads as a function
         r: share of the bins to remove; 0 switches the filter off.
     """
 
-    r: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        fraction("high_pass_2d", self.r)
+    r: Fraction
 
     def __call__(self, v: Vector, layout: Layout, generator: Generator | None = None) -> Vector:
         """Filter sequences first, then the kernels of each window size in one batched call."""

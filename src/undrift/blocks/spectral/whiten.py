@@ -1,8 +1,8 @@
 """Damped whitening: a layer's gradient without most of what the directions common to its inputs put into it."""
 
 from dataclasses import dataclass
-from math import ceil, isfinite, sqrt
-from typing import NamedTuple, TypeGuard
+from math import ceil, inf, sqrt
+from typing import Annotated, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from undrift.core.method.block import Spectral
 from undrift.core.method.view import Start, Step
 from undrift.core.model.flat_model import Vector
 from undrift.core.model.modules import plain_name
+from undrift.util.naming.ranges import Count, Range
 
 OVER = ("inputs", "positions", "maps")
 """Means that can be removed before."""
@@ -80,19 +81,14 @@ class Whiten(Spectral[None, None, None, None, Reads]):
         patches: of an image a convolution reads at most about so many, evenly spaced.
     """
 
-    share: float = 0.05
+    share: Annotated[float, Range(f"{LEAST:g} or more and finite", lambda x: LEAST <= x < inf)] = 0.05
     center: str | None = None
-    every: int = 1
-    patches: int = 64
+    every: Count = 1
+    patches: Count = 64
 
     def __post_init__(self) -> None:
-        if not (self.share >= LEAST and isfinite(self.share)):
-            raise ValueError(f"Whiten: share must be {LEAST:g} or more and finite, got {self.share}")
         if self.center is not None and self.center not in OVER:
             raise ValueError(f"Whiten: center must be one of {', '.join(OVER)}, or None, got {self.center!r}")
-        for name, value in (("every", self.every), ("patches", self.patches)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"Whiten: {name} must be a whole number of 1 or more, got {value!r}")
 
     def begin(self, sent: None, kept: None, start: Start) -> Reads:
         """Choose the layers and record their inputs."""

@@ -228,6 +228,8 @@ def check_rows(folder: Path, log: Log) -> int:
                 f"{path}: has a row of round {later}, but {log.path.name} ends with round {last}: the log was cut, or "
                 f"rows were added; {RESTORE}"
             )
+        if limit == 0 and len(data) > len(start):  # a crash may leave half a row, but not after the end
+            raise AuditError(f"{path}: has text after the row of round {last}, the last one; {RESTORE}")
     return data.count(b"\n")
 
 

@@ -85,6 +85,8 @@ def audit_simulation(
     layout = simulation.setting.layout
     w = simulation.start().params
     mask = algorithm.personalization.share(torch.ones_like(w), layout)
+    if not mask.any():
+        raise ConfigError(f"audit: {algorithm!r} shares no parameter of this model, so no canary can be released")
     directions = torch.stack([canary_direction(simulation.seed, number, mask) for number in range(canaries)])
 
     def scale(count: int) -> int:
