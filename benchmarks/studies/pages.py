@@ -231,7 +231,7 @@ def page(name: str, study: Mapping[str, Any], lines: Lines) -> str:
 
 ![Differences from {study["baseline"]}]({name}.svg)
 
-{table(study, lines, against(study), level)}
+{table(study, lines, against(file), level)}
 
 {rows}
 

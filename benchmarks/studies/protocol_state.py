@@ -11,7 +11,7 @@ from undrift.studies.statistics import LEVEL, corrected_level
 from undrift.util.display.tables import markdown
 
 SECOND = ("uniform", "specgrad")
-"""Rows that differences are also taken from, the first that a study has besides its baseline."""
+"""Rows that differences are also taken from in a study without `against`, the first it has besides its baseline."""
 
 
 def strict(study: Mapping[str, Any]) -> bool:
@@ -27,10 +27,11 @@ def against(study: Mapping[str, Any]) -> list[str]:
     """The rows that the differences of a page are taken from.
 
     Args:
-        study: the comparison.
+        study: its file.
     """
     labels = {row.get("label", row["method"]) for row in study["methods"]}
-    return [study["baseline"], *[x for x in SECOND if x in labels - {study["baseline"]}][:1]]
+    second: list[str] = study.get("against") or [x for x in SECOND if x in labels - {study["baseline"]}][:1]
+    return [study["baseline"], *second]
 
 
 def claims(study: Mapping[str, Any]) -> int:

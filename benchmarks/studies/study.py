@@ -4,9 +4,10 @@
 
 The file is a comparison. With `protocol = "strict"` each row is tuned before it is run, as `undrift compare` does it.
 Without it the rates are those of the file or of the committed comparison, and the key `about` states where they come
-from: the page of such a study shows that it does not meet the protocol. A table `[published]` is for the pages, see
-beside.py. The folder `runs/here/NAME` has all runs; a study that was interrupted resumes. Runs and searches that are
-committed are not computed again, so that a study can be spread over machines. What is committed is
+from: the page of such a study shows that it does not meet the protocol. A table `[published]`, see
+beside.py, and `against`, see protocol_state.py, are for the pages. The folder `runs/here/NAME` has all runs; a study
+that was interrupted resumes. Runs and searches that are committed are not computed again, so that a study can be spread
+over machines. What is committed is
 
     benchmarks/studies/results/here/NAME.toml         the tuned comparison, for `undrift compare`
     benchmarks/studies/results/here/NAME.jsonl        one line per run: setting, label, seed, settings, hash, curve
@@ -43,6 +44,8 @@ from undrift.util.naming.names import suggest
 from undrift.util.storage.files import write
 
 RESULTS = Path(__file__).parent / "results" / "here"
+PAGES_ONLY = ("about", "against", "published")
+"""Keys of a study that a comparison does not have."""
 
 
 def main() -> None:
@@ -72,7 +75,7 @@ def study(file: Path, runs: Path, names: list[str], rows: Sequence[str] = ()) ->
         names: the settings; none means all.
         rows: the labels of the rows; none means all.
     """
-    values = {key: value for key, value in tomllib.loads(file.read_text()).items() if key not in ("published", "about")}
+    values = {key: value for key, value in tomllib.loads(file.read_text()).items() if key not in PAGES_ONLY}
     if values.get("protocol") != "strict":
         parts = merge_settings(values.get("settings", {}), committed(file.stem).get("settings", {}))
         values |= {"own_local": True, **({"settings": parts} if parts else {})}

@@ -265,6 +265,7 @@ def test_what_a_strict_page_counts() -> None:
         "methods": [{"method": x} for x in ("uniform", "specgrad", "fedsam")],
     }
     assert against(study) == ["uniform", "specgrad"] and claims(study) == 2 * (2 + 1)
+    assert claims(study | {"against": ["fedsam", "specgrad"]}) == 2 * (2 + 1 + 0)
     assert level_of(study) == pytest.approx(1 - 0.05 / 6) and level_of(study | {"protocol": "plain"}) == 0.95
     lines = [{"setting": "a", "label": x, "seed": s} for x in ("uniform", "specgrad") for s in (1, 2)]
     assert "make studies`: a: fedsam; b: all rows. The correction counts them" in rows_left(study, lines)
