@@ -2,7 +2,7 @@
 
 All contenders run in one process, one after the other in every repetition, and a ratio is the median over the
 repetitions with its quartiles: a busy machine slows both sides of it. A repetition is a visit of 20 steps, so that a
-factor that is kept for 5 or 20 steps is made 4 times or once.
+factor that is kept for 5, 10 or 20 steps is made 4 times, twice or once.
 
     python benchmarks/speed/whitened.py --json > benchmarks/speed/results/whitened.json
 """
@@ -33,7 +33,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, int, int]]] = {
     "cifar-cnn": (lambda: SmallCNN(10, 3, 32), (3, 32, 32)),
 }
 """The models and image shapes of the study with the strict protocol."""
-SETTINGS = ((1, 64), (1, 16), (5, 64), (5, 16), (20, 64), (20, 16))
+SETTINGS = ((1, 64), (1, 16), (5, 64), (5, 16), (10, 16), (20, 64), (20, 16))
 """After how many steps the factors are made anew, and patches of an image."""
 
 
