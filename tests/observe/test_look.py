@@ -142,7 +142,7 @@ def test_the_settings_are_checked() -> None:
         ({"lens_clients": 1}, "output.lens_clients: .*greater than or equal to 2"),
         ({"lens": ["spectra"]}, "output.lens.0: .*'spectrum', 'divergence' or 'heterogeneity'"),
         ({"lens_filter": "sam(0.1)"}, "output.lens_filter: "),
-        ({"lens_filter": "highpass(2)"}, "output.lens_filter: .*fraction"),
+        ({"lens_filter": "highpass(2)"}, "output.lens_filter: .*r must be in"),
     ):
         with pytest.raises(ConfigError, match=message):
             settings(output=output)
