@@ -19,7 +19,6 @@ from torch.nn.functional import conv1d, pad
 from undrift.blocks.spectral.circulant import Circulant, smooth_length
 from undrift.blocks.spectral.filter import Filter
 from undrift.core.model.flat_model import double
-from undrift.util.naming.binding import is_whole
 from undrift.util.naming.ranges import Fraction, Positive, Range
 
 WINDOW, SIGMA = 1.2067, 0.3748
@@ -51,7 +50,7 @@ class lap_d(_Detrend):  # noqa: N801  a filter reads as a function
         window: how many elements are averaged, an odd number of 3 or more.
     """
 
-    window: Annotated[int, Range("an odd whole number of 3 or more", lambda x: is_whole(x) and x >= 3 and x % 2)]
+    window: Annotated[int, Range("an odd whole number of 3 or more", lambda x: x >= 3 and x % 2 == 1)]
 
     @property
     def cutoff(self) -> float:
