@@ -100,8 +100,9 @@ results:  ## docs/evidence/results and the evidence of undrift advise, from benc
 	$(PYTHON) benchmarks/studies/pages.py
 
 HERE ?= $(notdir $(basename $(shell grep -l '^protocol = "strict"' benchmarks/studies/here/*.toml)))
-studies:  ## the strict studies behind docs/evidence/results, tuned and run; days on two cores, resumed where they ended
-	for study in $(HERE); do $(PYTHON) benchmarks/studies/study.py benchmarks/studies/here/$$study.toml || exit 1; done
+JOBS ?= 1
+studies:  ## the strict studies behind docs/evidence/results, tuned and run in JOBS processes; days on two cores, resumed where they ended
+	for study in $(HERE); do $(PYTHON) benchmarks/studies/study.py benchmarks/studies/here/$$study.toml --jobs $(JOBS) || exit 1; done
 
 papers:  ## docs/evidence/papers.md, from the files of src/undrift/papers; a test holds it up to date
 	$(PYTHON) docs/make_papers.py docs/evidence/papers.md

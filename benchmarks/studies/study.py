@@ -1,13 +1,14 @@
 """A study: a comparison whose rows are run and collected one after the other; small raw results for the docs.
 
     python benchmarks/studies/study.py benchmarks/studies/here/strict-filters.toml [setting ...] [--rows label ...]
+                                                                                    [--jobs processes]
 
 The file is a comparison. With `protocol = "strict"` each row is tuned before it is run, as `undrift compare` does it.
 Without it the rates are those of the file or of the committed comparison, and the key `about` states where they come
 from: the page of such a study shows that it does not meet the protocol. A table `[published]`, see beside.py,
 and `against`, see protocol_state.py, are for the pages. The folder `runs/here/NAME` has all runs; a study that was
 interrupted resumes. Runs and searches that are committed are not computed again, so that a study can be spread over
-machines. What is committed is
+machines; `--jobs 2` spreads its rows over two processes, with a folder of runs per row. What is committed is
 
     benchmarks/studies/results/here/NAME.toml         the tuned comparison, for `undrift compare`
     benchmarks/studies/results/here/NAME.jsonl        one line per run: setting, label, seed, settings, hash, curve
@@ -17,9 +18,15 @@ machines. What is committed is
 """
 
 import argparse
+import fcntl
 import json
+import os
+import subprocess
+import sys
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -56,6 +63,7 @@ def main() -> None:
     parser.add_argument("--config", action="store_true", help="print the settings of a run as TOML")
     parser.add_argument("--rows", nargs="*", default=[], help="labels of the rows to run, default all")
     parser.add_argument("--runs", type=Path, default=Path("runs/here"), help="where the runs are stored")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes share the rows, default 1")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.config and len(arguments.names) != 1:
@@ -63,10 +71,10 @@ def main() -> None:
     if arguments.config:
         print(settings(arguments.file, arguments.names[0]).toml(), end="")
     else:
-        study(Path(arguments.file), arguments.runs, arguments.names, arguments.rows)
+        study(Path(arguments.file), arguments.runs, arguments.names, arguments.rows, arguments.jobs)
 
 
-def study(file: Path, runs: Path, names: list[str], rows: Sequence[str] = ()) -> None:
+def study(file: Path, runs: Path, names: list[str], rows: Sequence[str] = (), jobs: int = 1) -> None:
     """Run a study, or the named settings and rows of it, and write what is to be committed.
 
     Args:
@@ -74,6 +82,7 @@ def study(file: Path, runs: Path, names: list[str], rows: Sequence[str] = ()) ->
         runs: where the runs are stored.
         names: the settings; none means all.
         rows: the labels of the rows; none means all.
+        jobs: how many processes share the rows.
     """
     values = {key: value for key, value in tomllib.loads(file.read_text()).items() if key not in PAGES_ONLY}
     if values.get("protocol") != "strict":
@@ -85,9 +94,56 @@ def study(file: Path, runs: Path, names: list[str], rows: Sequence[str] = ()) ->
         for name in given:
             if name not in there:
                 raise SystemExit(f"{file}: no {what} {name!r}; {suggest(name, there)}")
-    for setting in names or known:
-        for label in rows or labels:
-            study_row(comparison, setting, label, runs / file.stem)
+    chosen = [(setting, label) for setting in names or known for label in rows or labels]
+    if jobs > 1:
+        spread(file, runs, [row for row in chosen if is_missing(comparison, *row, file.stem)], jobs)
+        return
+    for setting, label in chosen:
+        study_row(comparison, setting, label, runs / file.stem)
+
+
+def spread(file: Path, runs: Path, rows: Sequence[tuple[str, str]], jobs: int) -> None:
+    """Run rows in several processes, each with a folder of runs of its own; all rows run, also after one has failed.
+
+    Args:
+        file: the study.
+        runs: where the runs are stored.
+        rows: setting and label of each.
+        jobs: how many processes run at a time.
+    """
+
+    def failed(row: tuple[str, str]) -> bool:
+        setting, label = row
+        own = ["--rows", label, "--runs", str(runs / "-".join(filter(None, row)))]
+        return subprocess.run([sys.executable, __file__, str(file), *filter(None, [setting]), *own]).returncode != 0
+
+    with ThreadPoolExecutor(jobs) as pool:
+        lost = [row for row, ended in zip(rows, pool.map(failed, rows), strict=True) if ended]
+    if lost:
+        names = ", ".join("/".join(filter(None, row)) for row in lost)
+        raise SystemExit(f"{file}: these rows failed, see their messages above: {names}")
+
+
+def is_missing(comparison: Comparison, setting: str, label: str, name: str) -> bool:
+    """Whether a run of one row in one setting is not committed yet.
+
+    Args:
+        comparison: the study.
+        setting: the name of a setting; empty where there are none.
+        label: of the row.
+        name: the study's, of its file.
+    """
+    done = committed_runs(name)
+    return any((setting, label, seed) not in done for seed in comparison.seeds)
+
+
+def committed_runs(name: str) -> set[tuple[str, str, int]]:
+    """Setting, label and seed of every committed run of a study.
+
+    Args:
+        name: the study.
+    """
+    return {(x["setting"], x["label"], x["seed"]) for x in read(name)}
 
 
 def study_row(comparison: Comparison, setting: str, label: str, out: Path) -> None:
@@ -101,10 +157,9 @@ def study_row(comparison: Comparison, setting: str, label: str, out: Path) -> No
     """
     if comparison.strict:
         restore_searches(out, RESULTS, out.name)
-    done = {(x["setting"], x["label"], x["seed"]) for x in read(out.name)}
-    new = partial(missing, done, setting, label)
-    if not any(map(new, comparison.trials())):
+    if not is_missing(comparison, setting, label, out.name):
         return
+    new = partial(missing, committed_runs(out.name), setting, label)
     if not comparison.strict and not has_rate(comparison, setting, label):
         raise SystemExit(f'{setting}/{label}: has no learning rate; only a study with protocol = "strict" tunes')
     table = compare(comparison, out, partial(ended, out, new), only=new)
@@ -150,7 +205,20 @@ def ended(out: Path, new: Callable[[Trial], bool], trial: Trial, row: dict[str, 
     """
     if row is None and new(trial):
         print(trial.name, flush=True)
-        collect(Comparison.read(out / "compare.toml"), out, out.name)
+        with one_at_a_time():
+            collect(Comparison.read(out / "compare.toml"), out, out.name)
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Wait until no other process changes the committed results, and keep others waiting."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    folder = os.open(RESULTS, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def collect(comparison: Comparison, out: Path, name: str) -> None:
@@ -167,7 +235,6 @@ def collect(comparison: Comparison, out: Path, name: str) -> None:
         key = trial.setting, trial.label, trial.config.seed
         if key not in lines and is_finished(trial.config, out / trial.name):
             lines[key] = line(trial, out / trial.name)
-    RESULTS.mkdir(parents=True, exist_ok=True)
     write(RESULTS / "machine.json", json.dumps(machine(), indent=1) + "\n")
     write(path, "".join(json.dumps(lines[key]) + "\n" for key in sorted(lines)))
     new = tomllib.loads(comparison.toml())

@@ -1,9 +1,12 @@
 """A study on digits: tuned, run, collected, and not computed twice."""
 
 import json
+import subprocess
+import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
+from shutil import copy
 from typing import Any
 
 import pytest
@@ -91,6 +94,34 @@ def test_a_study(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     study.study(tmp_path / "tiny.toml", tmp_path / "runs", ["even"])
     assert len(study.read("tiny")) == 12 and set(study.committed("tiny")["settings"]) == {"skewed", "even"}
     assert Config.build(study.read("tiny")[0]["config"]).partition == "iid"
+
+
+@pytest.mark.sweep(every=4)
+def test_rows_in_several_processes(tmp_path: Path) -> None:
+    """Lines and searches of all of them are collected; a row that fails does not keep the others."""
+    for name in ("study", "rates", "shared"):
+        copy(FOLDER / f"{name}.py", tmp_path)
+    (tmp_path / "tiny.toml").write_text(STUDY)
+
+    def run() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "study.py", "tiny.toml", "skewed", "--jobs", "2", "--runs", "runs"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "skewed-center").touch()  # where the folder of one row belongs
+    assert (failed := run()).returncode == 1 and "these rows failed" in failed.stderr, failed.stderr
+    assert failed.stderr.endswith("skewed/center\n")
+    (tmp_path / "runs" / "skewed-center").unlink()
+    assert (first := run()).returncode == 0, first.stderr
+    assert "fedavg" not in first.stdout, "it did not wait for the other row"
+    lines = [json.loads(text) for text in (tmp_path / "results/here/tiny.jsonl").read_text().splitlines()]
+    known = [(label, seed) for label in ("center", "fedavg") for seed in range(3)]
+    assert [(x["label"], x["seed"]) for x in lines] == known
+    searches = (tmp_path / "results/here/rates/tiny.jsonl").read_text().splitlines()
+    assert {json.loads(text)["label"] for text in searches} == {"center", "fedavg"}
+    tuned = tomllib.loads((tmp_path / "results/here/tiny.toml").read_text())["settings"]["skewed"]["rows"]
+    assert {label: row["local"]["lr"] for label, row in tuned.items()} == {x["label"]: x["lr"] for x in lines}
+    assert run().stdout == "", "nothing is left to run"
 
 
 PLAIN = STUDY.replace('protocol = "strict"\n', "").replace("tune = {", "# tune = {")
