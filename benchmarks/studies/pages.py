@@ -23,7 +23,7 @@ from gaps import Lines, all_gaps, gap, values
 from parts import part_gaps, parts_figure, parts_table, with_table
 from protocol_state import against, claims, claims_table, level_of, older_note, rows_left, strict
 from rates import rates_figure, rates_table, read_rates
-from row_texts import judged_text, overrides, row_text, row_within, setting_texts
+from row_texts import judged_text, overrides, row_text, row_within, setting_texts, stated_table, weights_text
 from shared import svg
 from study import RESULTS, committed, read
 from study_curves import curves
@@ -201,8 +201,8 @@ def page(name: str, study: Mapping[str, Any], lines: Lines) -> str:
     )
     data = base["data"] if isinstance(base["data"], str) else base["data"]["name"]
     clients = f"{base['clients']} clients" if "clients" in base else "Clients as the data have them"
-    weights = ", equal weights" if base.get("weights") == "uniform" else ", each method with its own weights"
     papers = beside(sources(name), all_gaps(study, lines, study["baseline"]), study["baseline"])
+    papers += stated_table(file, all_gaps(study, lines, study["baseline"], level))
     more = rates_table(study, read_rates(RESULTS, name)) + papers
     if strict(study):
         state, intervals = (
@@ -224,7 +224,7 @@ def page(name: str, study: Mapping[str, Any], lines: Lines) -> str:
     example = f"{lines[0]['setting']}/{lines[0]['label']}/{lines[0]['seed']}"
     return f"""# {study["name"]}
 
-{clients}, {base["cohort"]} in a round, {base["rounds"]} rounds of {work}{weights}.
+{clients}, {base["cohort"]} in a round, {base["rounds"]} rounds of {work}, {weights_text(study)}.
 {fill(" ".join(filter(None, about)), 120)}
 
 {fill(state, 120, break_on_hyphens=False)}
@@ -286,13 +286,31 @@ def problems(name: str, study: Mapping[str, Any], lines: Lines) -> list[dict[str
             | {
                 "rows": [
                     {"method": method, "stateless": own["stateless"], "traffic": own["traffic"]}
-                    | {"gradients": own["gradients"] / base["gradients"]}
+                    | {"gradients": own["gradients"] / base["gradients"], "step": step_ratio(lines, own, base)}
                     | {"accuracy": {seed: round(value, 4) for seed, value in accuracy.items()}}
                     for method, (own, accuracy) in rows.items()
                 ]
             }
         )
     return found
+
+
+def step_ratio(lines: Lines, own: Mapping[str, Any], base: Mapping[str, Any]) -> float | None:
+    """The seconds of a row's local step over the baseline's, each of its quickest round; None where none are known.
+
+    Args:
+        lines: the raw results.
+        own: a line of the row.
+        base: a line of the baseline, in the same setting.
+    """
+    if "gradient_ms" not in own or "gradient_ms" not in base:
+        return None
+    seconds = [
+        min(x["gradient_ms"] for x in lines if (x["setting"], x["label"]) == (row["setting"], row["label"]))
+        * row["gradients"]
+        for row in (own, base)
+    ]
+    return float(round(seconds[0] / seconds[1], 2))
 
 
 def model_text(model: str | Mapping[str, Any]) -> str:

@@ -1,12 +1,17 @@
 """What sets the rows and settings of a study apart, as texts for its page."""
 
 from collections.abc import Iterable, Mapping
+from textwrap import fill
 from typing import Any
 
+from beside import gap_text
+from undrift import make
 from undrift.runs.folder.judge import config_column
 from undrift.runs.settings.config import Config
 from undrift.studies.compare import ROWS, Entry, row_in
 from undrift.studies.grid import flatten
+from undrift.studies.statistics import Difference
+from undrift.util.display.tables import markdown
 
 _RATE = "local.lr"  # the tables have it
 
@@ -36,6 +41,23 @@ def row_within(row: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any
     return row_in(entry, part).model_dump()
 
 
+def weights_text(study: Mapping[str, Any]) -> str:
+    """How clients are weighted: equally in all rows, by the setting or by the methods' own rule, or by each method.
+
+    Args:
+        study: the comparison.
+    """
+    rules = (make(row["method"]).aggregation for row in study["methods"])
+    if study["base"].get("weights") == "uniform" or all(map(_weights_equally, rules)):
+        return "equal weights"
+    return "each method with its own weights"
+
+
+def _weights_equally(rule: object) -> bool:
+    """Whether an aggregation rule does not know how many examples clients have."""
+    return getattr(rule, "equal_weights", False) or not getattr(rule, "by_examples", True)
+
+
 def overrides(row: Mapping[str, Any]) -> str:
     """What a row has of its own besides its method and learning rate; empty without any.
 
@@ -44,6 +66,25 @@ def overrides(row: Mapping[str, Any]) -> str:
     """
     own = {key: row[key] for key in ("local", "model") if row.get(key)}
     return _words(own)
+
+
+def stated_table(study: Mapping[str, Any], gaps: Mapping[str, Mapping[str, Difference]]) -> str:
+    """What the papers of rows state, beside the differences measured here, in Markdown; empty without such a row.
+
+    Args:
+        study: its file; its key `stated` has label -> what the row's paper states.
+        gaps: setting -> row -> the difference from the baseline.
+    """
+    stated: Mapping[str, str] = study.get("stated", {})
+    texts = [[label, text, *(gap_text(x.get(label)) for x in gaps.values())] for label, text in stated.items()]
+    if not texts:
+        return ""
+    table = markdown(["row", "its paper", *gaps], texts, left=2)
+    about = (
+        f"What the papers state, in short, and differences from {study['baseline']} measured here, in smaller models "
+        "and fewer rounds. The methods' pages name the papers."
+    )
+    return f"{fill(about, 120)}\n\n{table}\n\n"
 
 
 def setting_texts(study: Mapping[str, Any]) -> str:

@@ -51,7 +51,7 @@ from undrift.util.naming.names import suggest
 from undrift.util.storage.files import write
 
 RESULTS = Path(__file__).parent / "results" / "here"
-PAGES_ONLY = ("about", "against", "published")
+PAGES_ONLY = ("about", "against", "published", "stated")
 """Keys of a study that a comparison does not have."""
 
 

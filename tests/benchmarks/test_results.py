@@ -340,6 +340,30 @@ def test_what_make_runs_is_a_program() -> None:
         assert 'if __name__ == "__main__":' in (ROOT / path).read_text(), f"make runs {path}"
 
 
+def test_a_page_says_how_clients_are_weighted() -> None:
+    from row_texts import weights_text
+
+    def text(*methods: str, **base: Any) -> str:
+        return weights_text({"base": base, "methods": [{"method": x} for x in methods]})
+
+    assert text("uniform", "fedexp", "fedvls + uniform") == text("fedavg", weights="uniform") == "equal weights"
+    assert text("uniform", "fedavg") == text("fedscam") == "each method with its own weights"
+
+
+def test_what_papers_state_beside_what_was_measured() -> None:
+    from beside import HERE, study_file
+    from row_texts import stated_table
+
+    gaps = {"s": {"x": Difference(1.0, 0.5, 1.5, 3)}, "t": {}}
+    table = stated_table({"baseline": "base", "stated": {"x": "higher", "y": "level"}}, gaps)
+    assert "| row | its paper | s | t |" in table and "differences from base measured here" in table
+    assert "| x | higher | +1.0 [+0.5, +1.5] |  |" in table and "| y | level |  |  |" in table
+    assert stated_table({"baseline": "base"}, gaps) == ""
+    for path in HERE.glob("*.toml"):
+        file = study_file(path.stem)
+        assert set(file.get("stated", {})) <= {x.get("label", x["method"]) for x in file["methods"]}
+
+
 def test_a_page_says_what_settings_and_rows_override_and_whose_accuracy_it_has() -> None:
     from pages import page
     from row_texts import judged_text, overrides, setting_texts

@@ -20,6 +20,8 @@ def test_skewed_labels() -> None:
     assert "label skew 0." in done.output and "strong" in done.output
     best = re.search(r"^Recommended: (.*)  .* points over uniform, ", done.output, re.M)
     assert best is not None
+    level = re.search(r"^No interval separates it from: (.*)\\. Choose among them", done.output, re.M)
+    assert level is None or best[1] not in level[1].split(", ")
     assert f'undrift tune "{best[1]}" --data digits --partition dirichlet:0.1 --set clients=20\n' in done.output
 
 
@@ -39,6 +41,19 @@ def test_json_and_limits() -> None:
     found = json.loads(done.output)
     methods = [choice["method"] for choice in found["choices"]]
     assert found["skew"]["clients"] == 20 and "uniform" in methods and "feddyn" not in methods
+
+
+def test_what_is_level_with_the_recommendation() -> None:
+    """The small CNN under the strict protocol: SpecGradFilter is not separated from what is recommended."""
+    data = ["--partition", "dirichlet:0.1", "--model", "small-cnn"]
+    text = CliRunner().invoke(app, [*DATA, *data]).output
+    found = json.loads(CliRunner().invoke(app, [*DATA, *data, "--json"]).output)
+    first, level = found["choices"][0]["method"], found["level_with_first"]
+    assert "specgrad" in [first, *level] and f"No interval separates it from: {', '.join(level)}." in text
+    assert {
+        case["protocol"] for choice in found["choices"] if choice["method"] in level for case in choice["cases"]
+    } == {"strict"}
+    assert "step: the seconds of a local step over those of uniform" in text
 
 
 def test_clients_unlike_all_studies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from torch import nn
 
 from undrift.data.partitions.skew import DataSkew
-from undrift.studies.advise import Problem, Row, advise, as_record, distance, evidence, family
+from undrift.studies.advise import Problem, Row, advise, as_record, distance, evidence, family, level_with_first
 
 STRONG, EVEN = DataSkew(0.7, 0.4, 0.0, 100), DataSkew(0.0, 0.0, 0.0, 100)
 
@@ -41,6 +41,24 @@ def test_the_best_that_never_lost_comes_first() -> None:
     assert [choice.method for choice in found] == ["a", "uniform", "b", "c"], "b lost once, c never won"
     assert (found[0].wins, found[0].losses, found[0].difference, found[0].confidence) == (2, 0, 2.5, "moderate")
     assert found[2].losses == 1 and found[3].confidence == "weak"
+
+
+def test_what_no_interval_separates_from_the_first() -> None:
+    """Of differences 1, 2, 3 the interval is 2 +- 2.5, see below; `c` is always one point behind, `d` is older."""
+    rows = row("a", 5), row("b", 3, spread=1.1), row("c", 4), row("e", 0)
+    strict = [problem(*rows, data=data, claims=1) for data in ("cifar10", "digits")]
+    older = [problem(row("a", 5), row("d", 5), data=data, study="old") for data in ("cifar10", "digits")]
+    found = advise(STRONG, [*strict, *older])
+    assert [choice.method for choice in found][:5] == ["a", "c", "b", "d", "uniform"]
+    assert [choice.method for choice in level_with_first(found)] == ["b"]
+    assert as_record(STRONG, found)["level_with_first"] == ["b"]
+    assert level_with_first(advise(STRONG, [])) == []
+
+
+def test_the_seconds_of_a_step_are_those_of_the_case() -> None:
+    choices = advise(STRONG, [problem(row("a", 5, step=1.5), data="digits"), problem(row("a", 4))])
+    assert {case.problem.data: case.step for case in choices[0].cases} == {"digits": 1.5, "cifar10": None}
+    assert {case["step"] for case in as_record(STRONG, choices)["choices"][0]["cases"]} == {1.5, None}
 
 
 def test_differences_are_paired_by_seed() -> None:

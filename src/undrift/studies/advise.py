@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.resources import files
+from itertools import takewhile
 from statistics import fmean
 from typing import Any
 
@@ -40,6 +41,7 @@ class Row:
         gradients: gradient evaluations per step, in units of FedAvg's.
         traffic: bytes per round, in units of FedAvg's.
         accuracy: seed -> late accuracy in percent.
+        step: seconds of a local step, in units of the baseline's; None where they were not measured.
     """
 
     method: str
@@ -47,6 +49,7 @@ class Row:
     gradients: float
     traffic: float
     accuracy: Mapping[int, float]
+    step: float | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,7 @@ class Case:
         low: the lower end of its interval.
         high: the upper end.
         seeds: how many pairs.
+        step: seconds of a local step, in units of the baseline's; None where they were not measured.
     """
 
     problem: Problem
@@ -119,6 +123,7 @@ class Case:
     low: float
     high: float
     seeds: int
+    step: float | None = None
 
 
 @dataclass(frozen=True)
@@ -241,6 +246,24 @@ def advise(
     return [*before, Choice(BASELINE, (), "weak" if near else "none"), *after]
 
 
+def level_with_first(choices: Sequence[Choice]) -> list[Choice]:
+    """The recommended compositions that no interval separates from the first, in its own order; without the first.
+
+    Their protocol is that of the first, and each was measured with it in at least one problem.
+
+    Args:
+        choices: from `advise`.
+    """
+    first, *others = choices
+    found = []
+    for choice in takewhile(lambda choice: choice.method != BASELINE, others):
+        gaps = [x for case in first.cases if (x := case.problem.difference(choice.method, first.method)) is not None]
+        separated = any(x.low is None or x.high is None or x.low > 0 or x.high < 0 for x in gaps)
+        if choice.older == first.older and gaps and not separated:
+            found.append(choice)
+    return found
+
+
 def _without_numbers(method: str) -> str:
     """A composition without arguments that are numbers: "whitened(share=0.05)" is "whitened"."""
     return re.sub(r"\((?:\w+=)?[-+.e\d]+(?:, ?(?:\w+=)?[-+.e\d]+)*\)", "", method)
@@ -258,7 +281,8 @@ def _choice(method: str, near: Sequence[Problem]) -> Choice:
             key = problem.data, problem.model, problem.partition
             rank = (not problem.older, gap.pairs)
             if key not in found or rank > (not found[key].problem.older, found[key].seeds):
-                found[key] = Case(problem, gap.mean, gap.low, gap.high, gap.pairs)
+                step = next(row.step for row in problem.rows if row.method == method)
+                found[key] = Case(problem, gap.mean, gap.low, gap.high, gap.pairs, step)
     strict = tuple(case for case in found.values() if not case.problem.older)
     cases = strict or tuple(found.values())
     return Choice(method, cases, _confidence(cases))
@@ -300,12 +324,14 @@ def as_record(skew: DataSkew, choices: Sequence[Choice]) -> dict[str, Any]:
         skew: of the data.
         choices: from `advise`.
     """
-    return {"skew": asdict(skew), "baseline": BASELINE, "choices": [_record(choice) for choice in choices]}
+    level = [choice.method for choice in level_with_first(choices)]
+    made = [_record(choice) for choice in choices]
+    return {"skew": asdict(skew), "baseline": BASELINE, "level_with_first": level, "choices": made}
 
 
 def _record(choice: Choice) -> dict[str, Any]:
     shown = ("study", "data", "model", "partition", "clients", "cohort", "rounds")
-    numbers = ("difference", "low", "high", "seeds")
+    numbers = ("difference", "low", "high", "seeds", "step")
     cases = [
         {key: getattr(case.problem, key) for key in shown}
         | {key: getattr(case, key) for key in numbers}

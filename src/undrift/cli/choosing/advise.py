@@ -79,7 +79,7 @@ def advise_on_data(
 def _show(skew: "DataSkew", choices: "list[Choice]", options: list[str]) -> None:
     """Print the skew, the recommendation with the command that tunes it, and the evidence."""
     from undrift.cli.tables import show_rows
-    from undrift.studies.advise import BASELINE
+    from undrift.studies.advise import BASELINE, level_with_first
 
     for kind, value in (("label", skew.label), ("quantity", skew.quantity), ("feature", skew.feature)):
         typer.echo(f"  {kind} skew {'not measured' if value is None else f'{value:.2f}  {_words(kind, value)}'}")
@@ -95,6 +95,8 @@ def _show(skew: "DataSkew", choices: "list[Choice]", options: list[str]) -> None
             f"{' older' if best.older else ''} evidence: "
             f"better in {best.wins} of {len(best.cases)} cases, worse in {best.losses}"
         )
+        if level := [choice.method for choice in level_with_first(choices)]:
+            typer.echo(f"No interval separates it from: {', '.join(level)}. Choose among them by cost and state.")
     typer.echo(
         f"{BASELINE} is FedAvg with equal weights. The studies are short; every method needs its own learning rate:\n"
         f'  undrift tune "{best.method}" {shlex.join(options)}'.rstrip()
@@ -107,14 +109,19 @@ def _show(skew: "DataSkew", choices: "list[Choice]", options: list[str]) -> None
             f"{case.difference:+.1f}",
             f"{case.low:+.1f} to {case.high:+.1f}",
             str(case.seeds),
+            "" if case.step is None else f"{case.step:.2f}",
             "older" if case.problem.older else "strict",
         ]
         for method, case in cases
     ]
     if rows:
-        headings = ["data", "model", "partition", "method", "points", "95 % interval", "seeds", "protocol"]
+        headings = ["data", "model", "partition", "method", "points", "95 % interval", "seeds", "step", "protocol"]
         trained = dict.fromkeys(_conditions(case.problem) for _, case in cases)
         show_rows(f"Evidence (docs/evidence/results), {'; '.join(trained)}:", headings, rows)
+        if any(case.step is not None for _, case in cases):
+            typer.echo(
+                f"step: the seconds of a local step over those of {BASELINE}; undrift list has traffic and state."
+            )
         if any(case.problem.older for _, case in cases):
             typer.echo(
                 "older: the study does not meet the strict protocol (rates at edges, tuned by another measure, "
