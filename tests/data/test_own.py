@@ -121,6 +121,19 @@ def test_equal_files_give_equal_data_and_the_hash_is_that_of_the_content(here: P
     assert changed.sha256 != first.sha256 and not torch.equal(changed.train.inputs, first.train.inputs)
 
 
+def test_what_was_decoded_before_a_file_changed_leaves_the_cache(here: Path) -> None:
+    """Not what belongs to another place or to other options; arrays in use stay readable."""
+    first = load("people.csv")
+    write(here / "other/people.csv")
+    others = load("other/people.csv"), load("people.csv", target="height")
+    assert len(kept := set((here / "cache").iterdir())) == 3
+    write(here / "people.csv", age=[1] * ROWS)
+    changed = load("people.csv")
+    assert len(now := set((here / "cache").iterdir())) == 3 and len(now & kept) == 2
+    assert not torch.equal(first.train.inputs, changed.train.inputs)
+    assert torch.equal(load("other/people.csv").train.inputs, others[0].train.inputs)
+
+
 def test_targets(here: Path) -> None:
     numbers = load("people.csv", target="height")
     assert numbers.classes == 0 and numbers.outputs == 1 and numbers.train.targets.dtype == torch.float32

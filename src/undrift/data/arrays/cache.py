@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable
+from glob import escape
 from hashlib import sha256
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def root() -> Path:
 
 
 def entry(name: str, files: Iterable[tuple[str, Path]], *options: object) -> Path:
-    """The cache folder of a data set: its name, and a hash of the options and of each file's role, size and time.
+    """The cache folder of a data set: its name, a hash of the options, and one of each file's role, size and time too.
 
     Args:
         name: of the data set.
@@ -32,7 +33,19 @@ def entry(name: str, files: Iterable[tuple[str, Path]], *options: object) -> Pat
     for role, path in files:
         stat = path.stat()
         known.append(f"{role!r} {stat.st_size} {stat.st_mtime_ns}")
-    return root() / f"{name}-{sha256(chr(10).join(known).encode()).hexdigest()[:16]}"
+    return root() / f"{name}-{_digest(known[0])[:8]}-{_digest(chr(10).join(known))[:16]}"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+def _remove_earlier(folder: Path) -> None:
+    """Remove other entries with the name and options of this one: what was decoded before its files changed."""
+    same = folder.name.rpartition("-")[0]
+    for other in folder.parent.glob(f"{escape(same)}-*"):
+        if other != folder and other.name.rpartition("-")[0] == same:
+            shutil.rmtree(other, ignore_errors=True)
 
 
 def read(folder: Path) -> tuple[Arrays, str] | None:
@@ -48,18 +61,23 @@ def read(folder: Path) -> tuple[Arrays, str] | None:
         return None
 
 
-def read_or_make(folder: Path, make: Callable[[], tuple[Arrays, str]], keep: bool = True) -> tuple[Arrays, str]:
+def read_or_make(
+    folder: Path, make: Callable[[], tuple[Arrays, str]], keep: bool = True, replaces: bool = False
+) -> tuple[Arrays, str]:
     """The arrays of an entry and its note, from the cache, or made and stored there.
 
     Args:
         folder: the entry.
         make: returns both.
         keep: whether the cache is used; otherwise they are made and not stored.
+        replaces: whether earlier entries with its name and options are removed; the options then name the files' place.
     """
     held = read(folder) if keep else None
     if held is None:
         made = make()
         held = (keep and write(folder, *made) and read(folder)) or made
+        if keep and replaces:
+            _remove_earlier(folder)
     return held
 
 

@@ -281,7 +281,7 @@ def _from_files(name: str, reading: Reading, keep: bool) -> Dataset:
         digest = found.sha256() if made is None else sha256(f"{found.sha256()} {made}".encode()).hexdigest()
         return arrays, json.dumps({"made": asdict(about), "sha256": digest})
 
-    arrays, note = cache.read_or_make(entry, read, keep)
+    arrays, note = cache.read_or_make(entry, read, keep, replaces=True)
     known = json.loads(note)
     return About(**known["made"]).dataset(name, arrays, path.name, owner=reading.owner, sha256=known["sha256"])
 
