@@ -1,13 +1,14 @@
 """Which studies meet the strict protocol, what their pages claim, and what the others lack."""
 
 from collections.abc import Mapping
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from beside import gap_text, study_file
 from gaps import Lines, gap
 from rates import search_faults
 from study import RESULTS, committed, read
-from undrift.studies.statistics import LEVEL, corrected_level
+from undrift.studies.statistics import LEVEL, Difference, corrected_level
 from undrift.util.display.tables import markdown
 
 SECOND = ("uniform", "specgrad")
@@ -103,9 +104,27 @@ def _names(keys: list[tuple[str, str]]) -> str:
     return "; ".join(f"{setting}: {', '.join(labels)}" for setting, labels in found.items())
 
 
-def claims_table() -> str:
-    """Every measured claim of the strict studies, with its interval, seeds and file, in Markdown."""
-    texts = []
+class Claim(NamedTuple):
+    """A difference of two complete rows of a strict study.
+
+    Args:
+        study: its name.
+        setting: the part of it.
+        label: the row.
+        other: the row that it is taken from.
+        difference: with its corrected interval.
+    """
+
+    study: str
+    setting: str
+    label: str
+    other: str
+    difference: Difference
+
+
+def measured_claims() -> list[Claim]:
+    """Every difference that the pages of strict studies have so far."""
+    found = []
     for path in sorted(RESULTS.glob("*.jsonl")):
         name, lines, study = path.stem, read(path.stem), study_file(path.stem)
         if not strict(committed(name)):
@@ -114,10 +133,23 @@ def claims_table() -> str:
         pairs = [(x, other) for n, other in enumerate(others) for x in labels if x not in others[: n + 1]]
         for setting in study["settings"]:
             for label, other in pairs:
-                found = gap(lines, setting, label, other, level_of(study))
-                if found is not None and found.pairs == len(study["seeds"]):
-                    seeds = f"{study['seeds'][0]} to {study['seeds'][-1]}"
-                    texts.append([setting, f"{label} minus {other}", gap_text(found), seeds, f"[{name}]({name}.md)"])
-    if not texts:
-        return "No pair of rows is complete yet."
-    return markdown(["setting", "rows", "points", "seeds", "study"], texts, left=2)
+                difference = gap(lines, setting, label, other, level_of(study))
+                if difference is not None and difference.pairs == len(study["seeds"]):
+                    found.append(Claim(name, setting, label, other, difference))
+    return found
+
+
+def claims_table() -> str:
+    """The measured differences from the baselines of the strict studies, a table for each, in Markdown."""
+    texts = []
+    for name, own in groupby(measured_claims(), lambda claim: claim.study):
+        study = study_file(name)
+        known = {(x.label, x.setting): x.difference for x in own if x.other == study["baseline"]}
+        labels, settings = (list(dict.fromkeys(places)) for places in zip(*known, strict=True))
+        rows = [[label, *(gap_text(known.get((label, x))) for x in settings)] for label in labels]
+        texts.append(
+            f"[{study['name']}]({name}.md): points over `{study['baseline']}`, seeds {study['seeds'][0]} to "
+            f"{study['seeds'][-1]}, corrected for all {claims(study)} differences of the page\n\n"
+            + markdown(["row", *settings], rows, left=1)
+        )
+    return "\n\n".join(texts) or "No pair of rows is complete yet."

@@ -178,9 +178,9 @@ def test_what_each_part_adds() -> None:
 
 def test_strict_studies_meet_the_protocol_and_others_show_what_they_lack() -> None:
     """No tuned rate at an edge, no row without trials, no difference without its interval, seeds and file."""
-    from beside import study_file
+    from beside import gap_text, study_file
     from pages import page
-    from protocol_state import claims_table, strict
+    from protocol_state import claims_table, measured_claims, strict
     from rates import read_rates, search_faults
     from study import RESULTS, committed, read
 
@@ -199,30 +199,39 @@ def test_strict_studies_meet_the_protocol_and_others_show_what_they_lack() -> No
             assert "**Older evidence**: this study does not meet the" in text
             for fault in ("without committed trials", "with the best rate at an edge of the grid"):
                 assert not faults[fault] or f"{len(faults[fault])} {fault}" in text.replace("\n", " ")
-    for text in claims_table().splitlines()[2:]:
+    shown = claims_table()
+    for claim in measured_claims():
+        file = study_file(claim.study)
+        assert claim.difference.pairs == len(file["seeds"]) and f"]({claim.study}.md): points over" in shown
+        assert claim.other != file["baseline"] or f" {gap_text(claim.difference)} |" in shown
+    for text in (x for x in shown.splitlines() if x.startswith("[")):
         assert re.fullmatch(
-            r"\| \S+ \| \S+ minus \S+ \| \S+ \[\S+, \S+\] \| \d+ to \d+ \| \[\S+\]\(\S+\.md\) \|", text
-        ), text
+            r"\[[^]]+\]\(\S+\.md\): .* seeds \d+ to \d+, corrected for all \d+ differences of the page", text
+        )
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
 def test_the_front_pages_claim_what_the_strict_studies_have(name: str) -> None:
     """The paragraph of the result: each difference is one of the claims, with their number and the seeds."""
-    from beside import study_file
-    from protocol_state import claims, claims_table
+    from beside import gap_text, study_file
+    from protocol_state import claims, measured_claims
 
     text = " ".join((ROOT / name).read_text().split())
     result = text[text.index("Tuned alike on seeds") :].split(" are older")[0].split(" Earlier numbers")[0]
     found = re.findall(r"[+-]\d+\.\d \[[^]]*\]", result)
-    assert found and all(f"| {difference} |" in claims_table() for difference in found)
+    every = measured_claims()
+    assert found and set(found) <= {gap_text(x.difference) for x in every if x.other == "uniform"}
     newest = study_file("strict-newest")
     assert f"all {claims(newest)} differences" in result and len(newest["seeds"]) == 10
     for name in ("strict-filters", "strict-tables"):
         assert f"corrected for {claims(study_file(name))} differences" in result
-    filters = [x for x in claims_table().splitlines() if "| labels-and-columns |" in x and "minus uniform" in x]
-    gains = [re.findall(r"[+-]\d+\.\d", x)[0] for x in filters if re.search("specgrad|center-maps|whitened", x)]
-    low, high = min(gains, key=float), max(gains, key=float)
-    assert len(gains) == 3 and re.search(rf"filters gain \{low} \[[^]]*\] to \{high} \[", result)
+    gains = {
+        x.difference.mean: gap_text(x.difference)
+        for x in every
+        if (x.setting, x.other) == ("labels-and-columns", "uniform")
+        and x.label in ("specgrad", "center-maps", "whitened")
+    }
+    assert len(gains) == 3 and f"filters gain {gains[min(gains)]} to {gains[max(gains)]}" in result
 
 
 def test_faults_of_a_search() -> None:
