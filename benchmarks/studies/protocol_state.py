@@ -145,6 +145,8 @@ def claims_table() -> str:
     for name, own in groupby(measured_claims(), lambda claim: claim.study):
         study = study_file(name)
         known = {(x.label, x.setting): x.difference for x in own if x.other == study["baseline"]}
+        if not known:  # the baseline's own row is not complete yet
+            continue
         labels, settings = (list(dict.fromkeys(places)) for places in zip(*known, strict=True))
         rows = [[label, *(gap_text(known.get((label, x))) for x in settings)] for label in labels]
         texts.append(

@@ -5,10 +5,11 @@
 
 The file is a comparison. With `protocol = "strict"` each row is tuned before it is run, as `undrift compare` does it.
 Without it the rates are those of the file or of the committed comparison, and the key `about` states where they come
-from: the page of such a study shows that it does not meet the protocol. A table `[published]`, see beside.py,
-and `against`, see protocol_state.py, are for the pages. The folder `runs/here/NAME` has all runs; a study that was
-interrupted resumes. Runs and searches that are committed are not computed again, so that a study can be spread over
-machines; `--jobs 2` spreads its rows over two processes, with a folder of runs per row. What is committed is
+from: the page of such a study shows that it does not meet the protocol. The tables `[published]`, see beside.py, and
+`[stated]`, see row_texts.py, and `against`, see protocol_state.py, are for the pages. The folder `runs/here/NAME` has
+all runs; a study that was interrupted resumes. Runs and searches that are committed are not computed again, so that a
+study can be spread over machines; `--jobs 2` spreads its rows over two processes, with a folder of runs per row. What
+is committed is
 
     benchmarks/studies/results/here/NAME.toml         the tuned comparison, for `undrift compare`
     benchmarks/studies/results/here/NAME.jsonl        one line per run: setting, label, seed, settings, hash, curve

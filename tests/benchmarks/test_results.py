@@ -210,6 +210,16 @@ def test_strict_studies_meet_the_protocol_and_others_show_what_they_lack() -> No
         )
 
 
+def test_a_study_whose_baseline_has_not_run_has_no_table_of_gains(monkeypatch: pytest.MonkeyPatch) -> None:
+    import protocol_state
+
+    own = protocol_state.Claim("strict-newest", "s", "fedacg", "specgrad", Difference(1.0, 0.5, 1.5, 10))
+    monkeypatch.setattr(protocol_state, "measured_claims", lambda: [own])
+    assert protocol_state.claims_table() == "No pair of rows is complete yet."
+    monkeypatch.setattr(protocol_state, "measured_claims", lambda: [own, own._replace(other="uniform")])
+    assert "| fedacg | +1.0 [+0.5, +1.5] |" in protocol_state.claims_table()
+
+
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
 def test_the_front_pages_claim_what_the_strict_studies_have(name: str) -> None:
     """The paragraph of the result: each difference is one of the claims, with their number and the seeds."""
